@@ -1,0 +1,91 @@
+//! How long an attempt may take.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::call::Bound;
+
+/// The smallest of the bounds on an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Effective {
+    /// When the attempt ends at the latest.
+    pub(super) at: Instant,
+    /// The same, from the attempt's `call`.
+    pub(super) ceiling: Duration,
+    pub(super) bound: Bound,
+}
+
+/// `min(attempt timeout, time left on the deadline)`, for an attempt that began at `started`.
+///
+/// On a tie it is the deadline: nothing is left to retry with (rule 8). A duration that the clock
+/// cannot hold is no bound.
+pub(super) fn effective(
+    started: Instant,
+    timeout: Option<Duration>,
+    deadline: Option<Instant>,
+) -> Option<Effective> {
+    let own = timeout
+        .and_then(|ceiling| Some((started.checked_add(ceiling)?, ceiling)))
+        .map(|(at, ceiling)| Effective {
+            at,
+            ceiling,
+            bound: Bound::AttemptTimeout,
+        });
+    let left = deadline.map(|at| Effective {
+        at,
+        ceiling: at.saturating_duration_since(started),
+        bound: Bound::Deadline,
+    });
+    // `min_by_key` keeps the first of equals.
+    [left, own].into_iter().flatten().min_by_key(|e| e.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_smaller_bound_is_the_ceiling() {
+        let now = Instant::now();
+        let found = |timeout: Option<u64>, left: Option<u64>| {
+            effective(now, timeout.map(ms), left.map(|l| now + ms(l))).map(|e| (e.ceiling, e.bound))
+        };
+        assert_eq!(found(None, None), None);
+        assert_eq!(found(Some(10), None), Some((ms(10), Bound::AttemptTimeout)));
+        assert_eq!(found(None, Some(10)), Some((ms(10), Bound::Deadline)));
+        assert_eq!(
+            found(Some(9), Some(10)),
+            Some((ms(9), Bound::AttemptTimeout))
+        );
+        assert_eq!(found(Some(11), Some(10)), Some((ms(10), Bound::Deadline)));
+    }
+
+    #[test]
+    fn on_a_tie_it_is_the_deadline() {
+        let now = Instant::now();
+        let tie = effective(now, Some(ms(10)), Some(now + ms(10))).unwrap();
+        assert_eq!(tie.bound, Bound::Deadline);
+    }
+
+    #[test]
+    fn what_the_clock_cannot_hold_is_no_bound() {
+        assert_eq!(effective(Instant::now(), Some(Duration::MAX), None), None);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_never_above_either(timeout in any::<u64>(), left in 0..u64::from(u32::MAX)) {
+            let now = Instant::now();
+            let (timeout, left) = (Duration::from_nanos(timeout), Duration::from_nanos(left));
+            let found = effective(now, Some(timeout), Some(now + left)).unwrap();
+            prop_assert_eq!(found.ceiling, timeout.min(left));
+            prop_assert_eq!(found.at, now + found.ceiling);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A call's scope as the layer holds it that opened it, and the events that are its to raise.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::mem;
+
+use tokio::time::Instant;
+
+use super::log::{AttemptLog, Phase};
+use super::scope::{Scope, with_current};
+use crate::classify::Verdict;
+use crate::error::{AttemptTimedOut, DeadlineExceeded, Ours, outermost};
+use crate::event::{Event, EventKind, Listeners, StopReason};
+
+thread_local! {
+    static LAST_LOG: RefCell<Option<AttemptLog>> = const { RefCell::new(None) };
+}
+
+/// See [`crate::call::last_log`].
+pub(super) fn last_log() -> Option<AttemptLog> {
+    LAST_LOG
+        .try_with(|last| last.borrow().clone())
+        .unwrap_or_default()
+}
+
+fn keep_last_log(log: Option<AttemptLog>) {
+    let _ = LAST_LOG.try_with(|last| {
+        let mut last = last.borrow_mut();
+        if log.is_some() || last.is_some() {
+            *last = log;
+        }
+    });
+}
+
+/// The scope of a call, held by its opener between polls.
+///
+/// Dropped before the call has ended, it raises `Cancelled`.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) scope: Scope,
+    listeners: Listeners,
+    finished: bool,
+    /// There was nothing around in `call`; a buffer may have been in between, so look again at the
+    /// first poll.
+    alone: bool,
+}
+
+/// What the opener of a call can say of its result when no retry layer has said more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judged<'a> {
+    pub(crate) verdict: Verdict,
+    pub(crate) status: Option<u16>,
+    pub(crate) error: Option<&'a (dyn Error + 'static)>,
+}
+
+impl Opened {
+    /// Opens a scope for a call that begins at `started`, inside whatever is around.
+    pub(crate) fn open(listeners: Listeners, started: Instant) -> Self {
+        let mut alone = false;
+        let scope = with_current(|outer| {
+            alone = outer.is_empty();
+            Some(outer.nested(started))
+        })
+        .unwrap_or_else(|| Scope::EMPTY.nested(started));
+        Self {
+            scope,
+            listeners,
+            finished: false,
+            alone,
+        }
+    }
+
+    /// To be called at the first poll: whether something is around now that was not in `call`.
+    pub(crate) fn settle(&mut self) -> bool {
+        mem::take(&mut self.alone)
+            && with_current(|outer| {
+                if outer.is_empty() {
+                    return false;
+                }
+                self.scope.adopt(outer);
+                true
+            })
+    }
+
+    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        self.scope.enter(f)
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Runs a `call` of the inner service, whose layers may use the clock reading of this one.
+    pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        self.scope.fresh = true;
+        let result = self.scope.enter(f);
+        self.scope.fresh = false;
+        result
+    }
+
+    /// The inner future came to an end, and with it the call.
+    pub(crate) fn conclude(&mut self, judged: Judged<'_>) {
+        self.finished = true;
+        if judged.error.is_none() && self.listeners.is_empty() {
+            keep_last_log(None);
+            return;
+        }
+        let scope = &mut self.scope;
+        let now = Instant::now();
+        let mut log = scope.failures.take().unwrap_or_default().log;
+        let mut stop = None;
+        let kind = match (scope.ending, judged.error.and_then(outermost)) {
+            (Some((kind, reason)), _) => {
+                stop = Some(reason);
+                kind
+            }
+            (None, Some(Ours::Exceeded(_))) => EventKind::DeadlineExceeded,
+            (None, _) if judged.verdict == Verdict::Ok => EventKind::Succeeded,
+            (None, _) => {
+                stop = Some(if scope.phase == Phase::Attempt {
+                    StopReason::NoRetryLayer
+                } else {
+                    StopReason::Readiness
+                });
+                EventKind::NotRetried
+            }
+        };
+        if !scope.joined_by_retry && scope.phase == Phase::Attempt {
+            let entry = scope.attempt_entry(judged.verdict, judged.status, now);
+            self.listeners.raise(|| Event {
+                error: judged.error,
+                ..Event::attempt(&entry)
+            });
+            log.push(entry);
+        }
+        // An error that ended the call inside its retry layer took the log along.
+        let carried = match judged.error.and_then(outermost) {
+            Some(Ours::Exceeded(e)) if scope.joined_by_retry => Some(&e.log),
+            Some(Ours::Refused(e)) if scope.joined_by_retry => Some(&e.log),
+            _ => None,
+        };
+        let log = carried.filter(|_| log.is_empty()).unwrap_or(&log);
+        self.finish_with(kind, stop, judged, log, now);
+    }
+
+    /// The deadline is over: the error that says so, and the events that go with it.
+    ///
+    /// The inner future has been dropped, inside the scope, with `scope.ended` set.
+    pub(crate) fn conclude_exceeded(&mut self, now: Instant) -> DeadlineExceeded {
+        self.finished = true;
+        let in_flight = self.scope.phase == Phase::Attempt && !self.scope.joined_by_retry;
+        let stop = self.scope.ending.map(|(_, stop)| stop);
+        let error = self.scope.deadline_exceeded(now);
+        if in_flight {
+            if let Some(entry) = error.log.last() {
+                self.listeners.raise(|| Event::attempt(entry));
+            }
+        }
+        let judged = Judged {
+            verdict: Verdict::Transient,
+            status: None,
+            error: Some(&error),
+        };
+        self.finish_with(EventKind::DeadlineExceeded, stop, judged, error.log(), now);
+        error
+    }
+
+    fn finish_with(
+        &self,
+        kind: EventKind,
+        stop: Option<StopReason>,
+        judged: Judged<'_>,
+        log: &AttemptLog,
+        now: Instant,
+    ) {
+        if let Some(timed_out) = judged.error.and_then(|e| AttemptTimedOut::find(e)) {
+            timed_out.attach(log);
+        }
+        keep_last_log(judged.error.map(|_| log.clone()));
+        let scope = &self.scope;
+        self.listeners.raise(|| Event {
+            attempt: scope.attempt,
+            verdict: Some(judged.verdict),
+            status: judged.status,
+            duration: scope.started.map(|s| now.saturating_duration_since(s)),
+            stop,
+            error: judged.error,
+            log: Some(log),
+            ..Event::new(kind)
+        });
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.finished || self.listeners.is_empty() {
+            return;
+        }
+        // An enclosing call that ended itself drops what is beneath it: that is no cancellation.
+        let kind = if with_current(|outer| outer.ended) {
+            EventKind::DeadlineExceeded
+        } else {
+            EventKind::Cancelled
+        };
+        let scope = &self.scope;
+        let log = scope.failures.as_ref().map(|f| &f.log);
+        self.listeners.raise(|| Event {
+            attempt: scope.attempt,
+            duration: scope
+                .started
+                .map(|s| Instant::now().saturating_duration_since(s)),
+            log: Some(log.unwrap_or(AttemptLog::EMPTY)),
+            ..Event::new(kind)
+        });
+    }
+}
+
+/// How a layer that need not be the opener takes part in a call.
+#[derive(Debug)]
+pub(crate) enum Membership {
+    /// In a scope that a layer above has opened.
+    Joined,
+    /// In a scope of its own, since there was none that it could join.
+    Own(Opened),
+}
+
+impl Membership {
+    /// Takes part in the call around, where `joins` says it can; else opens one.
+    pub(crate) fn new(
+        listeners: &Listeners,
+        started: Instant,
+        joins: impl FnOnce(&mut Scope) -> bool,
+    ) -> Self {
+        if with_current(|scope| scope.call && joins(scope)) {
+            Self::Joined
+        } else {
+            Self::Own(Opened::open(listeners.clone(), started))
+        }
+    }
+
+    /// Looks, at each poll, whether the membership still is what it was in `call`: a buffer above
+    /// runs `call` outside the scope, and a future may be polled in another task. Says whether it
+    /// changed.
+    pub(crate) fn settle(
+        &mut self,
+        listeners: &Listeners,
+        started: Instant,
+        joins: impl FnOnce(&mut Scope) -> bool,
+    ) -> bool {
+        match self {
+            Self::Joined if with_current(|scope| scope.call) => false,
+            Self::Joined => {
+                *self = Self::Own(Opened::open(listeners.clone(), started));
+                true
+            }
+            Self::Own(opened) if !opened.alone => false,
+            Self::Own(opened) => {
+                if with_current(|scope| scope.call && joins(scope)) {
+                    // Nothing has happened in it yet, so nothing is said of it.
+                    opened.finished = true;
+                    *self = Self::Joined;
+                    true
+                } else {
+                    opened.settle()
+                }
+            }
+        }
+    }
+
+    /// Looks at or changes the scope of the call. The same holds for `f` as in [`with_current`].
+    pub(crate) fn with<R: Default>(&mut self, f: impl FnOnce(&mut Scope) -> R) -> R {
+        match self {
+            Self::Joined => with_current(f),
+            Self::Own(opened) => f(&mut opened.scope),
+        }
+    }
+
+    /// Runs `f` inside the scope of the call.
+    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Self::Joined => f(),
+            Self::Own(opened) => opened.enter(f),
+        }
+    }
+
+    /// The error of a call that its deadline has ended, and the events that are this member's to
+    /// raise.
+    pub(crate) fn exceeded(&mut self, now: Instant) -> DeadlineExceeded {
+        match self {
+            Self::Own(opened) => opened.conclude_exceeded(now),
+            Self::Joined => with_current(|scope| Some(scope.deadline_exceeded(now)))
+                .unwrap_or_else(|| {
+                    let mut nothing_known = Scope::EMPTY;
+                    nothing_known.deadline_exceeded(now)
+                }),
+        }
+    }
+
+    /// Runs a `call` of the inner service inside the scope of the call.
+    pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Self::Joined => {
+                with_current(|scope| scope.fresh = true);
+                let result = f();
+                with_current(|scope| scope.fresh = false);
+                result
+            }
+            Self::Own(opened) => opened.enter_call(f),
+        }
+    }
+}

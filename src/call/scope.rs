@@ -1,0 +1,271 @@
+//! What the layers of one call know of each other.
+//!
+//! The scope has to work with any request type, so it travels beside the request: it is a
+//! task-local, which a layer puts in place for the length of each poll of its inner future and of
+//! its inner `call`, and takes back afterwards. It is swapped, not copied, and taking it back is why
+//! it is not a `tokio::task_local!`: that one drops the value at the end of each poll.
+
+use std::cell::RefCell;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::claim;
+use super::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
+use super::overrides::CallOverride;
+use crate::classify::Verdict;
+use crate::error::{BoxError, DeadlineExceeded};
+use crate::event::{EventKind, StopReason};
+
+thread_local! {
+    static CURRENT: RefCell<Scope> = const { RefCell::new(Scope::EMPTY) };
+}
+
+/// The facts of one call, and what is offered to the calls that begin beneath it.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    /// Whether a layer opened this scope for a call; without one only offers are in it.
+    pub(crate) call: bool,
+
+    /// The instant until which whoever asked for this work still waits.
+    pub(crate) offered: Option<Instant>,
+    /// Overrides for the next call that begins beneath.
+    pub(crate) offered_overrides: Option<Arc<CallOverride>>,
+    /// Whether this work was asked for by a client that retries.
+    pub(crate) inside_retry: bool,
+
+    /// Overrides for this call.
+    pub(crate) overrides: Option<Arc<CallOverride>>,
+    /// When the opener's `call` was invoked.
+    pub(crate) started: Option<Instant>,
+    /// The instant at which the call ends at the latest.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) origin: DeadlineOrigin,
+    /// Whether a layer above, in this very task, will cut what is beneath at the deadline.
+    pub(crate) enforced: bool,
+
+    /// The attempt under way or last begun; 0 before the first.
+    pub(crate) attempt: u32,
+    pub(crate) attempt_started: Option<Instant>,
+    /// The backoff before this attempt.
+    pub(crate) delay: Duration,
+    /// The effective ceiling of this attempt, once it has been computed.
+    pub(crate) ceiling: Option<(Duration, Bound)>,
+    pub(crate) phase: Phase,
+    /// `attempt_started` was read in the chain of `call`s that is still running, so that a layer
+    /// beneath need not read the clock again.
+    pub(crate) fresh: bool,
+
+    /// A retry layer of this call has joined this scope.
+    pub(crate) joined_by_retry: bool,
+    /// It may send more than one attempt.
+    pub(crate) retrying: bool,
+    /// This attempt's response was too large to buffer and is being handed over live.
+    pub(crate) spilled: bool,
+    /// The opener has ended the call itself: what is dropped now was not abandoned by the caller.
+    pub(crate) ended: bool,
+    /// How the retry layer ended the call.
+    pub(crate) ending: Option<(EventKind, StopReason)>,
+    /// Nothing, until an attempt fails.
+    pub(crate) failures: Option<Box<Failures>>,
+
+    /// See [`claim`].
+    pub(crate) claim: claim::Mark,
+}
+
+/// What failed attempts leave behind.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    pub(crate) log: AttemptLog,
+    /// The error of the last attempt that failed; none when it failed with a response.
+    pub(crate) last_error: Option<BoxError>,
+}
+
+impl Scope {
+    pub(crate) const EMPTY: Self = Self {
+        call: false,
+        offered: None,
+        offered_overrides: None,
+        inside_retry: false,
+        overrides: None,
+        started: None,
+        deadline: None,
+        origin: DeadlineOrigin::Own,
+        enforced: false,
+        attempt: 0,
+        attempt_started: None,
+        delay: Duration::ZERO,
+        ceiling: None,
+        phase: Phase::Start,
+        fresh: false,
+        joined_by_retry: false,
+        retrying: false,
+        spilled: false,
+        ended: false,
+        ending: None,
+        failures: None,
+        claim: claim::Mark::NONE,
+    };
+
+    /// The scope of a call that begins at `started` inside `self`.
+    pub(crate) fn nested(&self, started: Instant) -> Self {
+        let mut inner = Self {
+            call: true,
+            started: Some(started),
+            attempt: 1,
+            attempt_started: Some(started),
+            phase: Phase::Attempt,
+            ..Self::EMPTY
+        };
+        inner.adopt(self);
+        inner
+    }
+
+    /// Takes over what applies to a call inside `outer`.
+    pub(crate) fn adopt(&mut self, outer: &Self) {
+        self.offered = outer.offered;
+        self.inside_retry = outer.inside_retry || outer.retrying;
+        self.overrides.clone_from(&outer.offered_overrides);
+        self.deadline = outer.deadline;
+        self.origin = DeadlineOrigin::Enclosing;
+        self.enforced = outer.enforced;
+    }
+
+    /// What a future takes with it into another task: the facts, and none of what belongs to the
+    /// task it leaves.
+    pub(crate) fn carried(&self) -> Self {
+        Self {
+            call: self.call,
+            offered: self.offered,
+            offered_overrides: self.offered_overrides.clone(),
+            inside_retry: self.inside_retry,
+            overrides: self.overrides.clone(),
+            started: self.started,
+            deadline: self.deadline,
+            origin: self.origin,
+            enforced: false,
+            attempt: self.attempt,
+            attempt_started: self.attempt_started,
+            delay: self.delay,
+            ceiling: self.ceiling,
+            phase: self.phase,
+            joined_by_retry: self.joined_by_retry,
+            retrying: self.retrying,
+            ..Self::EMPTY
+        }
+    }
+
+    /// Whether there is nothing in it that a call beneath would have to know.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.call
+            && self.offered.is_none()
+            && self.offered_overrides.is_none()
+            && self.deadline.is_none()
+            && !self.inside_retry
+    }
+
+    /// Runs `f` with this scope as the current one.
+    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        struct Restore<'a>(&'a mut Scope);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                swap_with_current(self.0);
+            }
+        }
+        swap_with_current(self);
+        let _restore = Restore(self);
+        f()
+    }
+
+    /// Notes that an attempt has begun.
+    pub(crate) fn begin_attempt(&mut self, number: u32, now: Instant, delay: Duration) {
+        self.attempt = number;
+        self.attempt_started = Some(now);
+        self.delay = delay;
+        self.ceiling = None;
+        self.phase = Phase::Attempt;
+        self.spilled = false;
+    }
+
+    /// What is known of the attempt under way.
+    pub(crate) fn attempt_entry(
+        &self,
+        verdict: Verdict,
+        status: Option<u16>,
+        now: Instant,
+    ) -> Attempt {
+        let started = self.attempt_started.unwrap_or(now);
+        Attempt {
+            number: self.attempt,
+            verdict,
+            duration: now.saturating_duration_since(started),
+            delay: self.delay,
+            ceiling: self.ceiling,
+            status,
+        }
+    }
+
+    /// The error of a call that its deadline ended at `now`, with an attempt in flight as the last
+    /// entry of its log.
+    pub(crate) fn deadline_exceeded(&mut self, now: Instant) -> DeadlineExceeded {
+        let started = self.started.unwrap_or(now);
+        let mut failures = self.failures.take().map(|f| *f).unwrap_or_default();
+        if self.phase == Phase::Attempt && self.attempt > 0 {
+            failures
+                .log
+                .push(self.attempt_entry(Verdict::Transient, None, now));
+        }
+        DeadlineExceeded {
+            deadline: self
+                .deadline
+                .map_or(Duration::MAX, |d| d.saturating_duration_since(started)),
+            origin: self.origin,
+            elapsed: now.saturating_duration_since(started),
+            phase: self.phase,
+            log: failures.log,
+            source: failures.last_error,
+        }
+    }
+}
+
+fn swap_with_current(scope: &mut Scope) {
+    // Both can only fail while a thread is being torn down, or (never) inside `with_current`: then
+    // nobody is left who could read the scope.
+    let _ = CURRENT.try_with(|current| {
+        if let Ok(mut current) = current.try_borrow_mut() {
+            mem::swap(&mut *current, scope);
+        }
+    });
+}
+
+/// Looks at or changes the current scope. `f` must not run anybody else's code, drops included.
+pub(crate) fn with_current<R: Default>(f: impl FnOnce(&mut Scope) -> R) -> R {
+    CURRENT
+        .try_with(|current| match current.try_borrow_mut() {
+            Ok(mut current) => f(&mut current),
+            Err(_) => R::default(),
+        })
+        .unwrap_or_default()
+}
+
+/// Runs `f` while a part of the current scope is exchanged for `value`.
+///
+/// `exchange` swaps that part with its argument; it is called before and after `f`.
+pub(crate) fn refined<T, R>(
+    value: T,
+    exchange: fn(&mut Scope, &mut T),
+    f: impl FnOnce() -> R,
+) -> R {
+    struct Restore<T>(T, fn(&mut Scope, &mut T));
+    impl<T> Drop for Restore<T> {
+        fn drop(&mut self) {
+            let Self(value, exchange) = self;
+            with_current(|scope| exchange(scope, value));
+        }
+    }
+    let mut restore = Restore(value, exchange);
+    with_current(|scope| exchange(scope, &mut restore.0));
+    f()
+}

@@ -1,0 +1,81 @@
+//! The service that starts the clock.
+
+use std::task::{Context, Poll};
+
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::future::DeadlineFuture;
+use super::layer::DeadlineLayer;
+use crate::call::Opened;
+use crate::error::BoxError;
+
+/// The service of [`DeadlineLayer`].
+#[derive(Debug, Clone)]
+pub struct Deadline<S> {
+    pub(super) inner: S,
+    pub(super) config: DeadlineLayer,
+}
+
+impl<S, Request> Service<Request> for Deadline<S>
+where
+    S: Service<Request>,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = DeadlineFuture<S::Future>;
+
+    /// Readiness is back-pressure, which belongs to the caller: no timeout comes out of here.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let started = Instant::now();
+        let mut call = Opened::open(self.config.listeners.clone(), started);
+        let config = Config {
+            own: self.config.bound,
+            inherit: self.config.inherit,
+        };
+        config.apply(&mut call);
+        let expired = call.scope.deadline.is_some_and(|at| at <= started);
+        let inner = (!expired).then(|| call.enter_call(|| self.inner.call(request)));
+        DeadlineFuture::new(inner, call, config)
+    }
+}
+
+/// What a future needs of its layer: the deadline is looked at again when a scope turns up that was
+/// not there in `call`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Config {
+    own: Option<std::time::Duration>,
+    inherit: bool,
+}
+
+impl Config {
+    /// Puts the deadline into the scope of the call.
+    pub(super) fn apply(self, call: &mut Opened) {
+        let scope = &mut call.scope;
+        let Some(started) = scope.started else {
+            return;
+        };
+        let candidates = super::bound::Candidates {
+            own: self.own,
+            overriding: scope
+                .overrides
+                .as_ref()
+                .map_or_else(Default::default, |o| o.deadline),
+            inherited: scope.offered.filter(|_| self.inherit),
+            enclosing: scope.deadline,
+        };
+        scope.enforced = true;
+        match super::bound::in_force(started, candidates) {
+            Some((at, origin)) => {
+                scope.deadline = Some(at);
+                scope.origin = origin;
+            }
+            None => scope.deadline = None,
+        }
+    }
+}

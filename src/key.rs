@@ -1,0 +1,227 @@
+//! What budgets and estimates are kept per.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::OnceLock;
+
+use http::header::HOST;
+use http::uri::Scheme;
+use http::{HeaderMap, Request, Uri};
+
+/// The dependency that a request goes to.
+///
+/// A key is a 64-bit hash with a seed of this process, so that looking it up costs no allocation and
+/// holding it holds no string of the caller's. That two dependencies share one by accident is
+/// as likely as one in 2⁶⁴; nobody outside the process can make them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(Option<u64>);
+
+impl Key {
+    /// The key that all requests share where nothing tells them apart. It needs no look-up.
+    pub const SHARED: Self = Self(None);
+
+    /// The key of whatever `value` says: a host, a shard, a tenant.
+    ///
+    /// ```
+    /// use tower_deadline::Key;
+    ///
+    /// assert_eq!(Key::of("db-1"), Key::of(&String::from("db-1")));
+    /// assert_ne!(Key::of("db-1"), Key::of("db-2"));
+    /// assert_ne!(Key::of("db-1"), Key::SHARED);
+    /// ```
+    #[must_use]
+    pub fn of<T: Hash + ?Sized>(value: &T) -> Self {
+        static SEED: OnceLock<RandomState> = OnceLock::new();
+        let mut hasher = SEED.get_or_init(RandomState::new).build_hasher();
+        value.hash(&mut hasher);
+        Self(Some(hasher.finish()))
+    }
+
+    pub(crate) fn hash(self) -> Option<u64> {
+        self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("Key(shared)"),
+            Some(hash) => write!(f, "Key({hash:016x})"),
+        }
+    }
+}
+
+/// Says which [`Key`] a request has. Any closure `Fn(&Req) -> Key` does.
+pub trait KeyOf<Req> {
+    /// The key of `request`.
+    fn key_of(&self, request: &Req) -> Key;
+}
+
+impl<F, Req> KeyOf<Req> for F
+where
+    F: Fn(&Req) -> Key,
+{
+    fn key_of(&self, request: &Req) -> Key {
+        self(request)
+    }
+}
+
+/// One key for all requests: for a stack that serves one dependency, and for request types that say
+/// nothing of theirs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OneDependency;
+
+impl<Req> KeyOf<Req> for OneDependency {
+    fn key_of(&self, _: &Req) -> Key {
+        Key::SHARED
+    }
+}
+
+/// The authority of an HTTP request: host and port.
+///
+/// The host is compared without regard to case and without userinfo, and the scheme's default port is
+/// filled in. A request whose URI has no authority is told by its `Host` header, and one that has
+/// none either has the shared key.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Authority;
+
+impl<B> KeyOf<Request<B>> for Authority {
+    fn key_of(&self, request: &Request<B>) -> Key {
+        authority(request.uri(), request.headers())
+    }
+}
+
+fn authority(uri: &Uri, headers: &HeaderMap) -> Key {
+    let (host, port) = match uri.authority() {
+        Some(authority) => (authority.host().as_bytes(), authority.port_u16()),
+        None => match headers.get(HOST) {
+            Some(host) => split_port(host.as_bytes().trim_ascii()),
+            None => return Key::SHARED,
+        },
+    };
+    if host.is_empty() {
+        return Key::SHARED;
+    }
+    let default_port = if uri.scheme() == Some(&Scheme::HTTPS) {
+        443
+    } else {
+        80
+    };
+    Key::of(&Lowercase {
+        host,
+        port: port.unwrap_or(default_port),
+    })
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`. What comes after the last colon and is no port belongs
+/// to the host.
+fn split_port(value: &[u8]) -> (&[u8], Option<u16>) {
+    let split = value.iter().rposition(|&b| b == b':').and_then(|colon| {
+        let (host, port) = (value.get(..colon)?, value.get(colon + 1..)?);
+        let bracketed = host.first() == Some(&b'[');
+        if bracketed && host.last() != Some(&b']') {
+            return None; // the colon is one of the address
+        }
+        let port = std::str::from_utf8(port).ok()?.parse().ok()?;
+        Some((host, Some(port)))
+    });
+    split.unwrap_or((value, None))
+}
+
+/// Hashes as the lowercase form would, without making it.
+struct Lowercase<'a> {
+    host: &'a [u8],
+    port: u16,
+}
+
+impl Hash for Lowercase<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // In chunks, since a hasher is slow when it is fed byte by byte.
+        let mut chunk = [0; 32];
+        for part in self.host.chunks(chunk.len()) {
+            for (to, from) in chunk.iter_mut().zip(part) {
+                *to = from.to_ascii_lowercase();
+            }
+            state.write(chunk.get(..part.len()).unwrap_or_default());
+        }
+        state.write_u8(0xff); // no host has it, so host and port cannot run together
+        state.write_u16(self.port);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(uri: &str, host: Option<&str>) -> Key {
+        let mut request = Request::builder().uri(uri);
+        if let Some(host) = host {
+            request = request.header(HOST, host);
+        }
+        Authority.key_of(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn the_same_dependency_has_the_same_key() {
+        let expected = key("http://example.com/", None);
+        for same in [
+            "http://EXAMPLE.com/path?query",
+            "http://example.com:80/",
+            "http://user:secret@Example.Com/",
+            "ws://example.com",
+        ] {
+            assert_eq!(key(same, None), expected, "{same}");
+        }
+        // The authority of the URI stands before the header.
+        assert_eq!(key("http://example.com/", Some("other")), expected);
+        assert_eq!(key("/", Some("example.com")), expected);
+        assert_eq!(key("/", Some(" Example.com:80 ")), expected);
+        assert_eq!(key("https://h/", None), key("https://h:443/other", None));
+        assert_eq!(key("http://[::1]/", None), key("/", Some("[::1]")));
+        assert_eq!(
+            key("http://[::1]:8080/", None),
+            key("/", Some("[::1]:8080"))
+        );
+    }
+
+    #[test]
+    fn another_dependency_has_another_key() {
+        let long = format!("http://{}/", "a".repeat(63));
+        let keys = [
+            key("http://example.com/", None),
+            key("https://example.com/", None),
+            key("http://example.com:8080/", None),
+            key("http://example.org/", None),
+            key("http://[::1]/", None),
+            key("http://[::1]:81/", None),
+            key(&long, None),
+            key("/", None),
+        ];
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[i + 1..] {
+                assert_ne!(a, b);
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_names_no_host_has_the_shared_key() {
+        assert_eq!(key("/", None), Key::SHARED);
+        assert_eq!(key("*", None), Key::SHARED);
+        assert_eq!(key("/", Some("")), Key::SHARED);
+    }
+
+    #[test]
+    fn no_host_header_panics() {
+        for odd in [
+            ":", "[", "]", "[:", "]:1", ":80", "a:", "a:99999", "::1", "[::1",
+        ] {
+            let _ = key("/", Some(odd));
+        }
+        let mut request = Request::new(());
+        request
+            .headers_mut()
+            .insert(HOST, http::HeaderValue::from_bytes(b"\xff\xfe:1").unwrap());
+        let _ = Authority.key_of(&request);
+    }
+}

@@ -1,0 +1,101 @@
+//! Two clocks for every call.
+//!
+//! A retried call needs two bounds, and most have one. A **deadline** bounds the whole call: every
+//! attempt and every backoff. An **attempt timeout** bounds one attempt, and the gap between two reads
+//! of the body that it returned. With one bound for both jobs, a timeout of 30 seconds and three
+//! attempts hang a user for 90, and a response whose body stops hangs for ever.
+//!
+//! Each bound is a [tower](https://docs.rs/tower) layer. They work alone, around any service that
+//! their job allows; together, in this order, they know each other's facts:
+//!
+//! | layer | bounds or does |
+//! | --- | --- |
+//! | [`OverrideLayer`] | puts a request's own numbers into force |
+//! | [`DeadlineLayer`] | the whole call |
+//! | [`BoundReadinessLayer`] | makes queueing count (optional) |
+//! | [`DeadlineBodyLayer`] | the body by the deadline as well (optional) |
+//! | [`RetryLayer`] | another attempt, where it fits, is safe, and is affordable |
+//! | [`AttemptTimeoutLayer`] | one attempt |
+//! | [`BufferResponsesLayer`] | reads the body inside the attempt (optional) |
+//! | [`ProgressBoundLayer`] | the gaps in the body |
+//!
+//! ```
+//! use std::time::Duration;
+//! use bytes::Bytes;
+//! use http_body_util::Full;
+//! use hyper_util::client::legacy::Client;
+//! use hyper_util::rt::TokioExecutor;
+//! use tower::ServiceBuilder;
+//! use tower_deadline::{AttemptTimeoutLayer, DeadlineLayer, ProgressBoundLayer, RetryLayer};
+//!
+//! const ATTEMPT: Duration = Duration::from_secs(2);
+//!
+//! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+//! let client = ServiceBuilder::new()
+//!     .layer(DeadlineLayer::new(Duration::from_secs(30)))
+//!     .layer(RetryLayer::http().attempts(3))
+//!     .layer(AttemptTimeoutLayer::http(ATTEMPT))
+//!     .layer(ProgressBoundLayer::new(ATTEMPT))
+//!     .service(client);
+//! # let _ = client;
+//! ```
+//!
+//! What went wrong is told by the error: [`DeadlineExceeded`], [`AttemptTimedOut`],
+//! [`AttemptStalled`], [`RetryRefused`], each found behind boxes and wrappers with its `find`. The
+//! code inside a call asks [`call`] what it may count on.
+//!
+//! # Features
+//!
+//! | feature | default | |
+//! | --- | --- | --- |
+//! | `hyper` | on | recognise hyper's and hyper-util's transport errors |
+//! | `http2` | on | recognise HTTP/2 errors |
+//! | `reqwest` | off | recognise reqwest's transport errors |
+
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
+)]
+
+pub mod attempt_timeout;
+pub mod buffer;
+pub mod call;
+pub mod classify;
+pub mod deadline;
+pub mod event;
+pub mod progress;
+pub mod retry;
+
+mod body_of;
+mod error;
+mod key;
+mod timer;
+
+#[doc(inline)]
+pub use self::attempt_timeout::AttemptTimeoutLayer;
+#[doc(inline)]
+pub use self::buffer::{BufferResponsesLayer, BufferedBody, BufferedTrailers};
+#[doc(inline)]
+pub use self::call::{
+    Attempt, AttemptLog, Bound, CallOverride, DeadlineOrigin, OverrideLayer, Phase, Setting,
+};
+#[doc(inline)]
+pub use self::classify::{
+    AttemptResult, Classify, ErrorClassifier, HttpClassifier, Verdict, never_left,
+};
+#[doc(inline)]
+pub use self::deadline::{BoundReadinessLayer, DeadlineBody, DeadlineBodyLayer, DeadlineLayer};
+pub use self::error::{
+    AsDynError, AttemptStalled, AttemptTimedOut, BoxError, DeadlineExceeded, PolicyError, Problem,
+    RetryRefused, is_timeout,
+};
+#[doc(inline)]
+pub use self::event::{Event, EventKind, Listener, StopReason};
+pub use self::key::{Authority, Key, KeyOf, OneDependency};
+#[doc(inline)]
+pub use self::progress::{AnyBytes, Progress, ProgressBody, ProgressBoundLayer};
+#[doc(inline)]
+pub use self::retry::{
+    AnyRequest, Backoff, ByMethod, CloneRequest, CopyRequest, Jitter, NeverCopy, Repeat,
+    Repeatable, RetryBudget, RetryLayer,
+};

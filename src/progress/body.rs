@@ -1,0 +1,231 @@
+//! A body that says when it has stalled.
+
+use std::fmt;
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Buf;
+use http_body::{Body, Frame, SizeHint};
+use pin_project::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::gap::Gap;
+use super::predicate::{AnyBytes, Progress};
+use crate::error::{AttemptStalled, BoxError};
+use crate::event::{Event, EventKind, Listeners};
+
+/// A body whose reads fail with [`AttemptStalled`] when nothing arrives for the length of a gap.
+///
+/// The clock runs while a read is outstanding: from the poll that found nothing to the one that
+/// found something. Progress is a non-empty data frame, which the predicate `P` accepts, or trailers.
+/// A frame that is there is delivered however late it is read. When the gap is over, the task that
+/// reads is woken, its read fails, the inner body is dropped, and the body has ended.
+///
+/// Made by [`ProgressBoundLayer`](super::ProgressBoundLayer), or directly around any body:
+///
+/// ```
+/// use std::time::Duration;
+/// use http_body_util::{BodyExt, Channel};
+/// use tower_deadline::{AttemptStalled, BoxError, ProgressBody};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let (mut sender, body) = Channel::<bytes::Bytes, BoxError>::new(1);
+/// sender.send_data("one token".into()).await.unwrap();
+///
+/// let mut body = ProgressBody::new(body, Duration::from_secs(15));
+/// assert!(body.frame().await.unwrap().is_ok());
+/// let error = body.frame().await.unwrap().unwrap_err(); // the sender is there, and silent
+/// assert_eq!(AttemptStalled::find(&error).unwrap().bytes(), 9);
+/// # drop(sender);
+/// # }
+/// ```
+#[pin_project]
+pub struct ProgressBody<B, P = AnyBytes> {
+    /// Gone once it has stalled.
+    #[pin]
+    inner: Option<B>,
+    /// Nothing where the body is not bounded.
+    gap: Option<Gap>,
+    /// Made at the first read that has to wait; after that it is moved only when it fires.
+    timer: Option<Pin<Box<Sleep>>>,
+    predicate: P,
+    bytes: u64,
+    frames: u64,
+    listeners: Listeners,
+}
+
+impl<B> ProgressBody<B> {
+    /// Bounds the gaps of `inner`; any byte is progress.
+    pub fn new(inner: B, gap: Duration) -> Self {
+        Self::bounded(inner, Some(gap), AnyBytes, Listeners::NONE)
+    }
+}
+
+impl<B, P> ProgressBody<B, P> {
+    /// Takes as progress what `predicate` accepts.
+    pub fn progress_when<Q: Progress>(self, predicate: Q) -> ProgressBody<B, Q> {
+        ProgressBody {
+            inner: self.inner,
+            gap: self.gap,
+            timer: self.timer,
+            predicate,
+            bytes: self.bytes,
+            frames: self.frames,
+            listeners: self.listeners,
+        }
+    }
+
+    pub(super) fn bounded(
+        inner: B,
+        gap: Option<Duration>,
+        predicate: P,
+        listeners: Listeners,
+    ) -> Self {
+        Self {
+            inner: Some(inner),
+            gap: gap.map(Gap::new),
+            timer: None,
+            predicate,
+            bytes: 0,
+            frames: 0,
+            listeners,
+        }
+    }
+}
+
+impl<B, P> fmt::Debug for ProgressBody<B, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressBody")
+            .field("gap", &self.gap.map(|g| g.bound()))
+            .field("bytes", &self.bytes)
+            .field("frames", &self.frames)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B, P> Body for ProgressBody<B, P>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+    P: Progress,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let mut this = self.project();
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        // Inner body first, always (rule 28).
+        match inner.poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let data = frame.data_ref();
+                if let Some(data) = data {
+                    *this.bytes = this.bytes.saturating_add(data.remaining() as u64);
+                    *this.frames = this.frames.saturating_add(1);
+                }
+                if let Some(gap) = this.gap {
+                    if data.is_none_or(|data| is_progress(this.predicate, data)) {
+                        gap.progress();
+                    } else if gap.is_outstanding() {
+                        gap.no_progress(Instant::now());
+                    }
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(end) => {
+                *this.timer = None;
+                Poll::Ready(end.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                let Some(gap) = this.gap else {
+                    return Poll::Pending;
+                };
+                ready!(poll_stall(gap, this.timer, cx));
+                let stalled = AttemptStalled {
+                    gap: gap.bound(),
+                    bytes: *this.bytes,
+                    frames: *this.frames,
+                };
+                this.inner.set(None);
+                *this.timer = None;
+                this.listeners.raise(|| Event {
+                    duration: Some(stalled.gap),
+                    error: Some(&stalled),
+                    ..Event::new(EventKind::Stalled)
+                });
+                Poll::Ready(Some(Err(stalled.into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// Ready when the pending read is a stall.
+///
+/// The clock decides; the timer is there to wake the task. It stands at the instant of an earlier
+/// read until it fires, which is never later than that of this one.
+fn poll_stall(
+    gap: &mut Gap,
+    timer: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let now = Instant::now();
+    let Some(at) = gap.pending(now) else {
+        return Poll::Pending;
+    };
+    if now >= at {
+        return Poll::Ready(());
+    }
+    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+    ready!(timer.as_mut().poll(cx));
+    if timer.deadline() >= at {
+        return Poll::Ready(());
+    }
+    timer.as_mut().reset(at);
+    timer.as_mut().poll(cx)
+}
+
+/// Shows a frame to the predicate, in as many pieces as its buffer has.
+fn is_progress<D: Buf>(predicate: &mut impl Progress, data: &D) -> bool {
+    /// Buffers of more pieces than this exist in theory; what is beyond counts as progress, since a
+    /// predicate that has not seen it cannot say that it is none.
+    const PIECES: usize = 64;
+
+    if !data.has_remaining() {
+        return false;
+    }
+    if predicate.takes_any() {
+        return true;
+    }
+    let first = data.chunk();
+    if first.len() == data.remaining() {
+        return predicate.progress(first);
+    }
+    let mut pieces = [IoSlice::new(&[]); PIECES];
+    let filled = data.chunks_vectored(&mut pieces);
+    let mut seen = 0;
+    let mut any = false;
+    for piece in pieces.iter().take(filled) {
+        seen += piece.len();
+        any |= predicate.progress(piece);
+    }
+    any || seen < data.remaining()
+}

@@ -1,0 +1,65 @@
+//! The future that wraps the body when the head is there.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use pin_project::pin_project;
+
+use super::body::ProgressBody;
+use super::layer::ProgressBoundLayer;
+use crate::body_of::BodyOf;
+use crate::call::{Setting, with_current};
+
+/// The future of [`ProgressBound`](super::ProgressBound).
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+pub struct ProgressBoundFuture<F, P> {
+    #[pin]
+    inner: F,
+    method: BodyOf,
+    config: ProgressBoundLayer<P>,
+}
+
+impl<F, P> ProgressBoundFuture<F, P> {
+    pub(super) fn new(inner: F, method: BodyOf, config: ProgressBoundLayer<P>) -> Self {
+        Self {
+            inner,
+            method,
+            config,
+        }
+    }
+}
+
+impl<F, P> fmt::Debug for ProgressBoundFuture<F, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressBoundFuture")
+            .field("gap", &self.config.gap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F, P, B, E> Future for ProgressBoundFuture<F, P>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    P: Clone,
+{
+    type Output = Result<Response<ProgressBody<B, P>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready!(this.inner.poll(cx))?;
+        let config = this.config;
+        let overriding = with_current(|scope| scope.overrides.as_ref().map(|o| o.gap()));
+        let gap = overriding
+            .unwrap_or(Setting::Inherit)
+            .over(config.gap)
+            .filter(|_| this.method.arrives(response.status()));
+        Poll::Ready(Ok(response.map(|body| {
+            let (predicate, listeners) = (config.predicate.clone(), config.listeners.clone());
+            ProgressBody::bounded(body, gap, predicate, listeners)
+        })))
+    }
+}

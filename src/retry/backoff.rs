@@ -1,0 +1,383 @@
+//! How long to wait before another attempt.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Problems;
+
+/// How the wait before an attempt is spread, so that clients that failed together do not come back
+/// together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Jitter {
+    /// Anything from nothing to the whole wait.
+    Full,
+    /// Half the wait, and anything up to the other half.
+    Equal,
+    /// The wait as it is.
+    None,
+}
+
+/// The wait before another attempt: a curve, a cap, and jitter.
+///
+/// Before the coming attempt *n* (the first retry is attempt 2) it is
+/// `min(cap, base × factor^(n−2))`, then jitter. After a `Throttled` attempt the base is
+/// `throttled_base`. A wait that the peer asks for is honoured on any curve, see
+/// [`RetryLayer`](crate::RetryLayer).
+///
+/// | | default |
+/// | --- | --- |
+/// | base | 100 ms |
+/// | throttled base | 1 s |
+/// | factor | 2 |
+/// | cap | 30 s, for every curve |
+/// | jitter | [`Jitter::Full`]; [`Jitter::None`] for [`constant`](Self::constant) and [`none`](Self::none) |
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_deadline::{Backoff, Jitter};
+///
+/// const PATIENT: Backoff = Backoff::exponential()
+///     .base(Duration::from_millis(500))
+///     .cap(Duration::from_secs(10));
+///
+/// let exact = PATIENT.jitter(Jitter::None);
+/// assert_eq!(exact.wait(2, false), Duration::from_millis(500));
+/// assert_eq!(exact.wait(4, false), Duration::from_secs(2));
+/// assert_eq!(exact.wait(40, false), Duration::from_secs(10));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct Backoff {
+    curve: Curve,
+    base: Duration,
+    throttled_base: Duration,
+    factor: f64,
+    cap: Duration,
+    jitter: Jitter,
+}
+
+#[derive(Clone, Copy)]
+enum Curve {
+    Exponential,
+    Custom(fn(u32) -> Duration),
+}
+
+impl PartialEq for Curve {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exponential, Self::Exponential) => true,
+            (Self::Custom(a), Self::Custom(b)) => std::ptr::fn_addr_eq(*a, *b),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exponential => "Exponential",
+            Self::Custom(_) => "Custom",
+        })
+    }
+}
+
+impl Backoff {
+    const BASE: Duration = Duration::from_millis(100);
+    const THROTTLED_BASE: Duration = Duration::from_secs(1);
+    const CAP: Duration = Duration::from_secs(30);
+
+    /// 100 ms, doubled for each attempt; 1 s, doubled, after a throttled one.
+    pub const fn exponential() -> Self {
+        Self {
+            curve: Curve::Exponential,
+            base: Self::BASE,
+            throttled_base: Self::THROTTLED_BASE,
+            factor: 2.0,
+            cap: Self::CAP,
+            jitter: Jitter::Full,
+        }
+    }
+
+    /// The same wait before each attempt, throttled or not, without jitter.
+    pub const fn constant(wait: Duration) -> Self {
+        Self {
+            base: wait,
+            throttled_base: wait,
+            factor: 1.0,
+            jitter: Jitter::None,
+            ..Self::exponential()
+        }
+    }
+
+    /// No wait.
+    pub const fn none() -> Self {
+        Self::constant(Duration::ZERO)
+    }
+
+    /// The wait that `curve` says, given the number of the coming attempt: 2 for the first retry.
+    /// Throttled or not, with full jitter.
+    pub const fn custom(curve: fn(u32) -> Duration) -> Self {
+        Self {
+            curve: Curve::Custom(curve),
+            ..Self::exponential()
+        }
+    }
+
+    /// The wait before the first retry after a transient failure.
+    pub const fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The wait before the first retry after a throttled attempt; also the most that a wait which
+    /// the peer asked for is spread by.
+    pub const fn throttled_base(mut self, base: Duration) -> Self {
+        self.throttled_base = base;
+        self
+    }
+
+    /// What the wait is multiplied by for each further attempt.
+    pub const fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// No wait is longer, and a peer that asks for a longer one gets no retry.
+    pub const fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// How the wait is spread.
+    pub const fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// The wait before the coming attempt `number`, without jitter: what the curve says, at most the
+    /// cap.
+    ///
+    /// Total: whatever the number and the factor, it is never above the cap, and a factor that means
+    /// nothing (negative, or not a number) gives the cap rather than a hot loop.
+    #[must_use]
+    pub fn wait(&self, number: u32, throttled: bool) -> Duration {
+        let base = match self.curve {
+            Curve::Custom(curve) => return curve(number).min(self.cap),
+            Curve::Exponential if throttled => self.throttled_base,
+            Curve::Exponential => self.base,
+        };
+        if base.is_zero() {
+            return Duration::ZERO;
+        }
+        let retries_before = f64::from(number.saturating_sub(2));
+        let seconds = base.as_secs_f64() * self.factor.powf(retries_before);
+        if seconds.is_nan() || seconds.is_sign_negative() {
+            return self.cap;
+        }
+        // Exact for the first wait: a base survives no detour through a float.
+        if retries_before == 0.0 {
+            return base.min(self.cap);
+        }
+        Duration::try_from_secs_f64(seconds)
+            .unwrap_or(Duration::MAX)
+            .min(self.cap)
+    }
+
+    pub(super) fn jittered(&self, wait: Duration) -> Duration {
+        match self.jitter {
+            Jitter::None => wait,
+            Jitter::Full => part_of(wait, fastrand::f64()),
+            Jitter::Equal => {
+                let half = wait / 2;
+                // Rounded so that the two halves are the whole.
+                half.saturating_add(part_of(wait.saturating_sub(half), fastrand::f64()))
+            }
+        }
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.cap
+    }
+
+    /// The most that a wait which the peer asked for is spread by: nothing without jitter.
+    pub(super) fn spread(&self) -> Duration {
+        match self.jitter {
+            Jitter::None => Duration::ZERO,
+            Jitter::Full | Jitter::Equal => self.throttled_base,
+        }
+    }
+
+    pub(super) fn problems(&self, problems: &mut Problems) {
+        if matches!(self.curve, Curve::Custom(_)) {
+            return;
+        }
+        problems.refuse_if(
+            !(self.factor >= 1.0 && self.factor.is_finite()),
+            "backoff.factor",
+            &self.factor,
+            "each wait has to be at least as long as the one before",
+        );
+        problems.refuse_if(
+            self.cap < self.base,
+            "backoff.cap",
+            &self.cap,
+            "it is below the base, so that no wait could follow the curve",
+        );
+        problems.refuse_if(
+            self.cap < self.throttled_base,
+            "backoff.cap",
+            &self.cap,
+            "it is below the throttled base, so that no wait could follow the curve",
+        );
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::exponential()
+    }
+}
+
+/// `fraction` of `whole`, to the nanosecond, never more than the whole.
+pub(super) fn part_of(whole: Duration, fraction: f64) -> Duration {
+    Duration::try_from_secs_f64(whole.as_secs_f64() * fraction)
+        .unwrap_or(whole)
+        .min(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXACT: Backoff = Backoff::exponential().jitter(Jitter::None);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_defaults_double_from_a_tenth_and_from_a_second() {
+        let waits = |throttled| [2, 3, 4, 5].map(|n| EXACT.wait(n, throttled));
+        assert_eq!(waits(false), [ms(100), ms(200), ms(400), ms(800)]);
+        assert_eq!(waits(true), [ms(1000), ms(2000), ms(4000), ms(8000)]);
+        assert_eq!(EXACT.wait(11, false), Duration::from_secs(30));
+        assert_eq!(EXACT.wait(10, false), ms(25_600));
+    }
+
+    #[test]
+    fn constant_and_none_are_what_they_say() {
+        for number in [0, 1, 2, 3, 1000, u32::MAX] {
+            for throttled in [false, true] {
+                assert_eq!(Backoff::constant(ms(7)).wait(number, throttled), ms(7));
+                assert_eq!(Backoff::none().wait(number, throttled), Duration::ZERO);
+            }
+        }
+        assert_eq!(Backoff::constant(ms(7)).jittered(ms(7)), ms(7));
+        assert_eq!(
+            Backoff::constant(Duration::MAX).wait(2, false),
+            Backoff::CAP
+        );
+    }
+
+    #[test]
+    fn a_custom_curve_is_capped() {
+        let custom = Backoff::custom(|n| Duration::from_secs(u64::from(n)));
+        assert_eq!(custom.wait(2, false), Duration::from_secs(2));
+        assert_eq!(custom.wait(29, true), Duration::from_secs(29));
+        assert_eq!(custom.wait(31, false), Backoff::CAP);
+    }
+
+    #[test]
+    fn no_factor_makes_a_hot_loop_or_a_panic() {
+        for factor in [
+            0.0,
+            1.0,
+            2.0,
+            1e308,
+            f64::NAN,
+            f64::INFINITY,
+            -2.0,
+            f64::MIN_POSITIVE,
+        ] {
+            for number in [0, 1, 2, 3, 62, 63, 64, 65, 1_000_000, u32::MAX] {
+                for base in [Duration::from_nanos(1), ms(100), Duration::from_secs(3600)] {
+                    let backoff = EXACT.base(base).factor(factor).cap(ms(10));
+                    let wait = backoff.wait(number, false);
+                    assert!(wait <= ms(10), "{factor} {number} {base:?}: {wait:?}");
+                }
+            }
+        }
+        assert_eq!(EXACT.factor(f64::NAN).wait(3, false), Backoff::CAP);
+        assert_eq!(EXACT.factor(-2.0).wait(3, false), Backoff::CAP);
+    }
+
+    #[test]
+    fn jitter_is_finer_than_a_millisecond_and_covers_its_range() {
+        fastrand::seed(1);
+        let full: Vec<_> = (0..1000)
+            .map(|_| Backoff::exponential().jittered(Duration::from_secs(1)))
+            .collect();
+        assert!(full.iter().any(|d| d.subsec_nanos() % 1_000_000 != 0));
+        assert!(full.iter().any(|d| *d < ms(50)) && full.iter().any(|d| *d > ms(950)));
+        let equal: Vec<_> = (0..1000)
+            .map(|_| {
+                Backoff::exponential()
+                    .jitter(Jitter::Equal)
+                    .jittered(Duration::from_secs(1))
+            })
+            .collect();
+        assert!(equal.iter().all(|d| *d >= ms(500) && *d <= ms(1000)));
+        assert!(equal.iter().any(|d| *d < ms(550)) && equal.iter().any(|d| *d > ms(950)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_all_at_once() {
+        let mut problems = Problems::default();
+        Backoff::exponential()
+            .base(ms(20))
+            .cap(ms(10))
+            .factor(0.5)
+            .problems(&mut problems);
+        let error = problems.into_result().unwrap_err();
+        let fields: Vec<_> = error.problems().iter().map(crate::Problem::field).collect();
+        assert_eq!(fields, ["backoff.factor", "backoff.cap", "backoff.cap"]);
+    }
+
+    fn durations() -> impl Strategy<Value = Duration> {
+        (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(s, n)| Duration::new(s, n))
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_never_above_the_cap_nor_jitter_above_the_wait(
+            base in durations(),
+            throttled in durations(),
+            cap in durations(),
+            factor in any::<f64>(),
+            number in any::<u32>(),
+            is_throttled in any::<bool>(),
+            jitter in prop_oneof![Just(Jitter::Full), Just(Jitter::Equal), Just(Jitter::None)],
+        ) {
+            let backoff = Backoff::exponential()
+                .base(base)
+                .throttled_base(throttled)
+                .cap(cap)
+                .factor(factor)
+                .jitter(jitter);
+            let wait = backoff.wait(number, is_throttled);
+            prop_assert!(wait <= cap);
+            prop_assert!(backoff.jittered(wait) <= wait);
+        }
+
+        #[test]
+        fn a_wait_never_shrinks_from_one_attempt_to_the_next(
+            base in 1..10_000_u64,
+            factor in 1.0..16.0_f64,
+            number in 2..200_u32,
+        ) {
+            let backoff = EXACT.base(ms(base)).factor(factor);
+            prop_assert!(backoff.wait(number, false) <= backoff.wait(number + 1, false));
+        }
+    }
+}

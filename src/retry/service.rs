@@ -1,0 +1,89 @@
+//! The service that begins the first attempt.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::copy::{CloneRequest, CopyRequest};
+use super::future::{RetryFuture, Sending};
+use super::layer::Rules;
+use super::repeatable::{AnyRequest, Repeatable};
+use crate::call::{Membership, with_current};
+use crate::classify::{Classify, ErrorClassifier};
+use crate::error::BoxError;
+use crate::key::{KeyOf, OneDependency};
+
+/// The service of [`RetryLayer`](super::RetryLayer).
+#[derive(Debug)]
+pub struct Retry<S, C = ErrorClassifier, Y = CloneRequest, K = OneDependency, R = AnyRequest> {
+    pub(super) inner: S,
+    pub(super) rules: Arc<Rules<C, Y>>,
+    pub(super) key: K,
+    pub(super) repeatable: R,
+}
+
+// By hand: the rules are shared, so that neither classifier nor copier need be `Clone`.
+impl<S: Clone, C, Y, K: Clone, R: Clone> Clone for Retry<S, C, Y, K, R> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            rules: Arc::clone(&self.rules),
+            key: self.key.clone(),
+            repeatable: self.repeatable.clone(),
+        }
+    }
+}
+
+impl<S, C, Y, K, R, Request> Service<Request> for Retry<S, C, Y, K, R>
+where
+    S: Service<Request> + Clone,
+    S::Error: Into<BoxError>,
+    C: Classify<S::Response>,
+    Y: CopyRequest<Request>,
+    K: KeyOf<Request>,
+    R: Repeatable<Request>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = RetryFuture<S, Request, C, Y>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        // The layer that opened the call has just read the clock.
+        let read = with_current(|scope| scope.started.filter(|_| scope.call && scope.fresh));
+        let started = read.unwrap_or_else(Instant::now);
+        let call = Membership::new(&self.rules.listeners, started, Sending::<Request>::joins);
+        let mut sending = Sending {
+            call,
+            started,
+            key: self.key.key_of(&request),
+            by_request: self.repeatable.repeat(&request),
+            unprocessed_spent: false,
+            attempt: 1,
+            attempt_started: started,
+            delay: Duration::ZERO,
+            copy: None,
+            token: None,
+        };
+        sending.begin(&self.rules);
+        if sending.plan(&self.rules).may_follow(1) {
+            sending.copy = self.rules.copy.copy(&request);
+        }
+        // Where a retry can follow, the instance that was readied goes along, since it is the one
+        // that has to be called, and a clone takes its place. Otherwise it stays.
+        let mut again = sending.copy.is_some().then(|| {
+            let clone = self.inner.clone();
+            mem::replace(&mut self.inner, clone)
+        });
+        let readied = again.as_mut().unwrap_or(&mut self.inner);
+        let first = sending.call.enter_call(|| readied.call(request));
+        RetryFuture::new(first, again, sending, Arc::clone(&self.rules))
+    }
+}

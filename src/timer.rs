@@ -1,0 +1,30 @@
+//! Waiting until an instant, with a timer that is made only when it is needed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Ready once `until` has come; otherwise the task is woken when it does.
+///
+/// The clock decides, not the timer: beside a busy future tokio's cooperative budget can leave a
+/// timer pending for ever (rule 9).
+pub(crate) fn poll_until(
+    mut timer: Pin<&mut Option<Sleep>>,
+    until: Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    if Instant::now() >= until {
+        return Poll::Ready(());
+    }
+    match timer.as_mut().as_pin_mut() {
+        None => timer.set(Some(sleep_until(until))),
+        Some(sleep) if sleep.deadline() != until => sleep.reset(until),
+        Some(_) => {}
+    }
+    match timer.as_pin_mut() {
+        Some(sleep) => sleep.poll(cx),
+        None => Poll::Pending, // it has just been set
+    }
+}
