@@ -38,12 +38,22 @@ struct Buckets {
 }
 
 /// The numbers of a budget.
+///
+/// The capacity is a number of whole tokens. A bucket holds up to one billionth less than one more, so
+/// that a success beside a full bucket does not lose what is left of its fraction: with room for one
+/// token and deposits of 0.51, the second would lose 0.02, and the fraction would not hold.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     /// What an `Ok` call puts back.
     deposit: i64,
     minimum_per_second: u32,
     capacity: i64,
+}
+
+impl Terms {
+    fn most(self) -> i64 {
+        self.capacity.saturating_add(TOKEN - 1)
+    }
 }
 
 impl RetryBudget {
@@ -212,7 +222,7 @@ impl Bucket {
     }
 
     fn add(&self, terms: Terms, amount: i64) {
-        if self.tokens.load(Relaxed) < terms.capacity {
+        if self.tokens.load(Relaxed) < terms.most() {
             self.tokens.fetch_add(amount, Relaxed);
         }
     }
@@ -230,7 +240,7 @@ impl Bucket {
         {
             // A token is as many units as a second has nanoseconds.
             let due = (now - since).saturating_mul(u64::from(terms.minimum_per_second));
-            let due = i64::try_from(due).unwrap_or(i64::MAX).min(terms.capacity);
+            let due = i64::try_from(due).unwrap_or(i64::MAX).min(terms.most());
             self.add(terms, due);
         }
     }
@@ -244,7 +254,7 @@ impl Bucket {
         self.refill(terms, now);
         let mut found = self.tokens.load(Relaxed);
         loop {
-            let tokens = found.min(terms.capacity);
+            let tokens = found.min(terms.most());
             if tokens < TOKEN {
                 let missing = u64::try_from(TOKEN - tokens).unwrap_or(0);
                 let rate = u64::from(terms.minimum_per_second);
