@@ -32,9 +32,7 @@ impl Key {
     #[must_use]
     pub fn of<T: Hash + ?Sized>(value: &T) -> Self {
         static SEED: OnceLock<RandomState> = OnceLock::new();
-        let mut hasher = SEED.get_or_init(RandomState::new).build_hasher();
-        value.hash(&mut hasher);
-        Self(Some(hasher.finish()))
+        Self(Some(SEED.get_or_init(RandomState::new).hash_one(value)))
     }
 
     pub(crate) fn hash(self) -> Option<u64> {

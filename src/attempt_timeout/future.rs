@@ -34,9 +34,17 @@ pub struct AttemptTimeoutFuture<F, C> {
     claim: Claim,
     started: Instant,
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
-    ceiling: Option<Option<Effective>>,
+    ceiling: Ceiling,
     call: Membership,
     config: AttemptTimeoutLayer<C>,
+}
+
+/// The effective ceiling of the attempt.
+#[derive(Debug, Clone, Copy)]
+enum Ceiling {
+    NotYet,
+    /// `None` is no bound at all.
+    Computed(Option<Effective>),
 }
 
 impl<F, C> AttemptTimeoutFuture<F, C> {
@@ -51,7 +59,7 @@ impl<F, C> AttemptTimeoutFuture<F, C> {
             timer: None,
             claim: Claim::default(),
             started,
-            ceiling: None,
+            ceiling: Ceiling::NotYet,
             call,
             config,
         }
@@ -82,7 +90,7 @@ where
             return Poll::Pending;
         };
         if this.call.settle(listeners, *this.started, |_| true) {
-            *this.ceiling = None;
+            *this.ceiling = Ceiling::NotYet;
         }
 
         // Inner first, then the clock (rule 9).
@@ -146,22 +154,25 @@ where
 
 /// The effective ceiling, computed once and shown to the other layers of the call.
 fn ceiling_of<C>(
-    known: &mut Option<Option<Effective>>,
+    known: &mut Ceiling,
     call: &mut Membership,
     started: Instant,
     config: &AttemptTimeoutLayer<C>,
 ) -> Option<Effective> {
-    *known.get_or_insert_with(|| {
-        call.with(|scope| {
-            let timeout = match &scope.overrides {
-                None => config.timeout,
-                Some(overrides) => overrides.attempt_timeout.over(config.timeout),
-            };
-            let found = effective(started, timeout, scope.deadline);
-            scope.ceiling = found.map(|e| (e.ceiling, e.bound));
-            found
-        })
-    })
+    if let Ceiling::Computed(known) = *known {
+        return known;
+    }
+    let found = call.with(|scope| {
+        let timeout = match &scope.overrides {
+            None => config.timeout,
+            Some(overrides) => overrides.attempt_timeout.over(config.timeout),
+        };
+        let found = effective(started, timeout, scope.deadline);
+        scope.ceiling = found.map(|e| (e.ceiling, e.bound));
+        found
+    });
+    *known = Ceiling::Computed(found);
+    found
 }
 
 fn report_if_orphaned(

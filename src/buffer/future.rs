@@ -35,7 +35,7 @@ enum State<F, B> {
     /// Polling for the response head.
     Head(#[pin] F),
     /// Reading the body; taken out when it has ended or is handed over.
-    Body(Option<Reading<B>>),
+    Body(Option<Box<Reading<B>>>),
 }
 
 struct Reading<B> {
@@ -89,12 +89,12 @@ where
                         return Poll::Ready(Ok(response.map(BufferedBody::untouched)));
                     };
                     let (head, body) = response.into_parts();
-                    this.state.set(State::Body(Some(Reading {
+                    this.state.set(State::Body(Some(Box::new(Reading {
                         head,
                         body: Box::pin(body),
                         prefix: Prefix::default(),
                         max_bytes,
-                    })));
+                    }))));
                 }
                 StateProj::Body(reading) => {
                     let Some(ongoing) = reading else {
@@ -152,15 +152,19 @@ where
         Poll::Pending
     }
 
-    fn whole(mut self) -> Response<BufferedBody<B>> {
+    fn whole(mut self: Box<Self>) -> Response<BufferedBody<B>> {
         if let Some(trailers) = self.prefix.trailers() {
             let trailers = BufferedTrailers::new(trailers.clone());
             self.head.extensions.insert(trailers);
         }
-        Response::from_parts(self.head, BufferedBody::whole(self.prefix))
+        let Self { head, prefix, .. } = *self;
+        Response::from_parts(head, BufferedBody::whole(prefix))
     }
 
-    fn live(self) -> Response<BufferedBody<B>> {
-        Response::from_parts(self.head, BufferedBody::live(self.prefix, self.body))
+    fn live(self: Box<Self>) -> Response<BufferedBody<B>> {
+        let Self {
+            head, prefix, body, ..
+        } = *self;
+        Response::from_parts(head, BufferedBody::live(prefix, body))
     }
 }

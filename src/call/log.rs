@@ -42,8 +42,8 @@ impl AttemptLog {
         self.attempts.last()
     }
 
-    pub(crate) fn push(&mut self, attempt: Attempt) {
-        self.attempts.push(attempt);
+    pub(crate) fn extend(&mut self, attempts: impl IntoIterator<Item = Attempt>) {
+        self.attempts.extend(attempts);
     }
 }
 

@@ -131,7 +131,7 @@ impl Opened {
                 error: judged.error,
                 ..Event::attempt(&entry)
             });
-            log.push(entry);
+            log.extend([entry]);
         }
         // An error that ended the call inside its retry layer took the log along.
         let carried = match judged.error.and_then(outermost) {

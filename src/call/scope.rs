@@ -25,6 +25,7 @@ thread_local! {
 
 /// The facts of one call, and what is offered to the calls that begin beneath it.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // facts that have nothing to do with each other
 pub(crate) struct Scope {
     /// Whether a layer opened this scope for a call; without one only offers are in it.
     pub(crate) call: bool,
@@ -215,7 +216,7 @@ impl Scope {
         if self.phase == Phase::Attempt && self.attempt > 0 {
             failures
                 .log
-                .push(self.attempt_entry(Verdict::Transient, None, now));
+                .extend([self.attempt_entry(Verdict::Transient, None, now)]);
         }
         DeadlineExceeded {
             deadline: self

@@ -34,9 +34,8 @@ impl<Res> Classify<Res> for ErrorClassifier {
 pub(crate) fn verdict_of_error(error: &(dyn Error + 'static)) -> Verdict {
     match outermost(error) {
         Some(Ours::TimedOut(_) | Ours::Stalled(_)) => Verdict::Transient,
-        Some(Ours::Exceeded(_) | Ours::Refused(_)) => Verdict::Permanent,
         None if is_transport(error) => Verdict::Transient,
-        None => Verdict::Permanent,
+        Some(Ours::Exceeded(_) | Ours::Refused(_)) | None => Verdict::Permanent,
     }
 }
 

@@ -84,20 +84,20 @@ mod tests {
         retry_after(&headers)
     }
 
-    fn secs(s: u64) -> Option<Duration> {
-        Some(Duration::from_secs(s))
+    fn secs(s: u64) -> Duration {
+        Duration::from_secs(s)
     }
 
     #[test]
     fn whole_seconds_and_fractions_are_read() {
-        assert_eq!(read(&[b"120"]), secs(120));
-        assert_eq!(read(&[b" 120 "]), secs(120));
-        assert_eq!(read(&[b"\t7\t"]), secs(7));
-        assert_eq!(read(&[b"0"]), secs(0));
-        assert_eq!(read(&[b"0.5"]), secs(1));
-        assert_eq!(read(&[b"0.129"]), secs(1));
-        assert_eq!(read(&[b"5.0"]), secs(5));
-        assert_eq!(read(&[b"5.01"]), secs(6));
+        assert_eq!(read(&[b"120"]), Some(secs(120)));
+        assert_eq!(read(&[b" 120 "]), Some(secs(120)));
+        assert_eq!(read(&[b"\t7\t"]), Some(secs(7)));
+        assert_eq!(read(&[b"0"]), Some(secs(0)));
+        assert_eq!(read(&[b"0.5"]), Some(secs(1)));
+        assert_eq!(read(&[b"0.129"]), Some(secs(1)));
+        assert_eq!(read(&[b"5.0"]), Some(secs(5)));
+        assert_eq!(read(&[b"5.01"]), Some(secs(6)));
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn the_three_forms_of_a_date_are_taken_against_the_date_of_the_response() {
-        assert_eq!(read(&[b"Sun, 06 Nov 1994 08:49:57 GMT"]), secs(20));
-        assert_eq!(read(&[b"Sunday, 06-Nov-94 08:49:57 GMT"]), secs(20));
-        assert_eq!(read(&[b"Sun Nov  6 08:49:57 1994"]), secs(20));
-        assert_eq!(read(&[b"Sun, 06 Nov 1994 08:49:17 GMT"]), secs(0));
+        assert_eq!(read(&[b"Sun, 06 Nov 1994 08:49:57 GMT"]), Some(secs(20)));
+        assert_eq!(read(&[b"Sunday, 06-Nov-94 08:49:57 GMT"]), Some(secs(20)));
+        assert_eq!(read(&[b"Sun Nov  6 08:49:57 1994"]), Some(secs(20)));
+        assert_eq!(read(&[b"Sun, 06 Nov 1994 08:49:17 GMT"]), Some(secs(0)));
     }
 
     #[test]
@@ -161,13 +161,13 @@ mod tests {
     fn without_a_date_of_its_own_the_response_is_taken_against_the_wall_clock() {
         let mut headers = HeaderMap::new();
         headers.insert(RETRY_AFTER, HeaderValue::from_static(DATE_OF_RESPONSE));
-        assert_eq!(retry_after(&headers), secs(0));
+        assert_eq!(retry_after(&headers), Some(secs(0)));
     }
 
     #[test]
     fn of_several_the_longest_valid_one_is_taken() {
-        assert_eq!(read(&[b"5", b"60"]), secs(60));
-        assert_eq!(read(&[b"60", b"soon", b"5"]), secs(60));
+        assert_eq!(read(&[b"5", b"60"]), Some(secs(60)));
+        assert_eq!(read(&[b"60", b"soon", b"5"]), Some(secs(60)));
         assert_eq!(read(&[b"soon", b"-1"]), None);
     }
 

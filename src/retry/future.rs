@@ -192,7 +192,7 @@ impl<Request> Sending<Request> {
             if retried || !rules.listeners.is_empty() {
                 let entry = self.note_attempt(rules, verdict, status, &result, Instant::now());
                 if retried {
-                    self.keep(entry, None);
+                    self.keep(entry);
                 }
             }
             return self.end(
@@ -235,7 +235,8 @@ impl<Request> Sending<Request> {
                 Ok(token) => {
                     self.token = Some(token);
                     self.unprocessed_spent |= plan.repeat == Repeat::Never;
-                    self.keep(entry, Some(result.err()));
+                    self.keep(entry);
+                    self.keep_error(result.err());
                     let attempt = self.attempt;
                     rules.listeners.raise(|| Event {
                         attempt,
@@ -248,7 +249,7 @@ impl<Request> Sending<Request> {
                     return Step::Wait { delay, now };
                 }
                 Err(retry_after) => {
-                    self.keep(entry, None);
+                    self.keep(entry);
                     let result = result.map_err(|error| -> BoxError {
                         let log = self
                             .call
@@ -267,7 +268,8 @@ impl<Request> Sending<Request> {
         match (reason, result) {
             // Rule 2: no response to give, and no time for another attempt.
             (StopReason::DeadlineTooNear, Err(error)) => {
-                self.keep(entry, Some(Some(error)));
+                self.keep(entry);
+                self.keep_error(Some(error));
                 self.call.with(|scope| {
                     scope.phase = Phase::Backoff;
                     scope.ending = Some((EventKind::DeadlineExceeded, reason));
@@ -275,7 +277,7 @@ impl<Request> Sending<Request> {
                 Step::Return(Err(self.call.exceeded(now).into()))
             }
             (_, result) => {
-                self.keep(entry, None);
+                self.keep(entry);
                 let kind = if cut_by_deadline {
                     EventKind::DeadlineExceeded
                 } else {
@@ -305,18 +307,21 @@ impl<Request> Sending<Request> {
         Some(entry)
     }
 
-    /// Keeps what a failed attempt leaves behind. `last_error` replaces the one that is kept.
-    fn keep(&mut self, entry: Option<Attempt>, last_error: Option<Option<BoxError>>) {
-        // The error that is replaced is somebody else's, and must not be dropped in the closure.
-        let mut last_error = last_error;
+    /// Keeps the entry of an attempt in the log of the call.
+    fn keep(&mut self, entry: Option<Attempt>) {
         self.call.with(|scope| {
             let failures: &mut Failures = scope.failures.get_or_insert_default();
-            if let Some(entry) = entry {
-                failures.log.push(entry);
-            }
-            if let Some(last_error) = &mut last_error {
-                mem::swap(last_error, &mut failures.last_error);
-            }
+            failures.log.extend(entry);
+        });
+    }
+
+    /// Keeps the error of an attempt, or that it had none, in place of that of the one before.
+    fn keep_error(&mut self, error: Option<BoxError>) {
+        // The error that is replaced is somebody else's: it must not be dropped in the closure.
+        let mut error = error;
+        self.call.with(|scope| {
+            let failures: &mut Failures = scope.failures.get_or_insert_default();
+            mem::swap(&mut error, &mut failures.last_error);
         });
     }
 }

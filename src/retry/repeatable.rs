@@ -60,7 +60,6 @@ impl<B> Repeatable<Request<B>> for ByMethod {
     fn repeat(&self, request: &Request<B>) -> Repeat {
         let headers = request.headers();
         match *request.method() {
-            Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE => Repeat::Always,
             Method::PUT | Method::DELETE
                 if [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE]
                     .iter()
@@ -68,7 +67,12 @@ impl<B> Repeatable<Request<B>> for ByMethod {
             {
                 Repeat::IfNotActedOn
             }
-            Method::PUT | Method::DELETE => Repeat::Always,
+            Method::GET
+            | Method::HEAD
+            | Method::PUT
+            | Method::DELETE
+            | Method::OPTIONS
+            | Method::TRACE => Repeat::Always,
             _ if self.unsafe_methods => Repeat::Always,
             _ => Repeat::Never,
         }
