@@ -17,6 +17,7 @@ mod decision;
 mod future;
 mod layer;
 mod repeatable;
+mod sending;
 mod service;
 
 pub use self::backoff::{Backoff, Jitter};

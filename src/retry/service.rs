@@ -3,15 +3,15 @@
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::copy::{CloneRequest, CopyRequest};
-use super::future::{RetryFuture, Sending};
+use super::future::RetryFuture;
 use super::layer::Rules;
 use super::repeatable::{AnyRequest, Repeatable};
+use super::sending::Sending;
 use crate::call::{Membership, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
@@ -60,18 +60,8 @@ where
         let read = with_current(|scope| scope.started.filter(|_| scope.call && scope.fresh));
         let started = read.unwrap_or_else(Instant::now);
         let call = Membership::new(&self.rules.listeners, started, Sending::<Request>::joins);
-        let mut sending = Sending {
-            call,
-            started,
-            key: self.key.key_of(&request),
-            by_request: self.repeatable.repeat(&request),
-            unprocessed_spent: false,
-            attempt: 1,
-            attempt_started: started,
-            delay: Duration::ZERO,
-            copy: None,
-            token: None,
-        };
+        let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
+        let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
         if sending.plan(&self.rules).may_follow(1) {
             sending.copy = self.rules.copy.copy(&request);
