@@ -1,5 +1,7 @@
 //! What the happy path allocates: nothing of its own.
 
+#![allow(clippy::unwrap_used)]
+
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::pin::{Pin, pin};

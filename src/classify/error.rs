@@ -61,7 +61,8 @@ enum Link {
     /// The transport failed.
     Transport,
     /// Whatever else is in the chain, it was not the transport: the request was wrong, its body
-    /// failed, or the answer made no sense.
+    /// failed, or the answer made no sense. Only clients' own errors can say so.
+    #[cfg_attr(not(any(feature = "hyper", feature = "reqwest")), allow(dead_code))]
     NotTransport,
     Unknown,
 }
