@@ -12,7 +12,7 @@ use pin_project::pin_project;
 use super::body::{BufferedBody, BufferedTrailers, Prefix};
 use super::layer::BufferResponsesLayer;
 use crate::body_of::BodyOf;
-use crate::call::{Setting, with_current};
+use crate::call::{Setting, with_call, with_current};
 use crate::error::BoxError;
 use crate::event::{Event, EventKind};
 
@@ -107,10 +107,8 @@ where
                     return Poll::Ready(end.map(|end| match end {
                         End::Whole => done.whole(),
                         End::TooLarge => {
-                            let attempt = with_current(|scope| {
-                                scope.spilled = true;
-                                scope.attempt
-                            });
+                            with_call(|scope| scope.spilled = true);
+                            let attempt = with_current(|scope| scope.attempt);
                             this.config.listeners.raise(|| Event {
                                 attempt,
                                 status: Some(done.head.status.as_u16()),

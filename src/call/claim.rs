@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 
-use super::scope::with_current;
+use super::scope::with_call;
 
 thread_local! {
     static WITHDRAWALS: Cell<u64> = const { Cell::new(1) };
@@ -46,7 +46,7 @@ impl Claim {
     /// Claims for the poll under way.
     pub(crate) fn make(&mut self) {
         self.made = true;
-        with_current(|scope| scope.claim = now());
+        with_call(|scope| scope.claim = now());
     }
 
     pub(crate) fn withdraw(&mut self) {

@@ -251,6 +251,16 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&mut Scope) -> R) -> R {
         .unwrap_or_default()
 }
 
+/// Changes the scope of the call that this code runs in, if it runs in one. The same holds for `f` as
+/// in [`with_current`].
+pub(crate) fn with_call(f: impl FnOnce(&mut Scope)) {
+    with_current(|scope| {
+        if scope.call {
+            f(scope);
+        }
+    });
+}
+
 /// Runs `f` while a part of the current scope is exchanged for `value`.
 ///
 /// `exchange` swaps that part with its argument; it is called before and after `f`.

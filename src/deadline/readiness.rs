@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::call::{Phase, with_current};
+use crate::call::{Phase, with_call};
 
 /// Answers ready at once, and waits for the inner service's readiness inside the future of the call.
 ///
@@ -80,7 +80,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        with_current(|scope| scope.phase = Phase::Readiness);
+        with_call(|scope| scope.phase = Phase::Readiness);
         BoundReadinessFuture {
             // `inner` itself is never readied, so a clone is as good as it is.
             state: State::Readying {
@@ -134,11 +134,11 @@ where
                 StateProj::Failed => return Poll::Pending,
                 StateProj::Readying { service, request } => {
                     // Said again in each poll: a buffer above runs `call` outside the scope.
-                    with_current(|scope| scope.phase = Phase::Readiness);
+                    with_call(|scope| scope.phase = Phase::Readiness);
                     match (ready!(service.poll_ready(cx)), request.take()) {
                         (Ok(()), Some(request)) => {
                             let now = Instant::now();
-                            with_current(|scope| {
+                            with_call(|scope| {
                                 scope.phase = Phase::Attempt;
                                 scope.attempt_started = Some(now);
                             });

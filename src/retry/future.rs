@@ -84,9 +84,9 @@ impl<S: Service<Request>, Request, C, Y> PinnedDrop for RetryFuture<S, Request, 
             return;
         }
         if let Membership::Joined = this.sending.call {
+            let started = Some(this.sending.attempt_started);
             let cut = with_current(|scope| {
-                scope
-                    .ended
+                (scope.ended && scope.attempt_started == started)
                     .then(|| scope.attempt_entry(Verdict::Transient, None, Instant::now()))
             });
             if let Some(entry) = cut {

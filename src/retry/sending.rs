@@ -27,7 +27,7 @@ pub(super) struct Sending<Request> {
     /// The one retry of a request that never left has been made.
     unprocessed_spent: bool,
     pub(super) attempt: u32,
-    attempt_started: Instant,
+    pub(super) attempt_started: Instant,
     /// The backoff before this attempt, or before the next one while it is slept.
     delay: Duration,
     /// The request for the next attempt, made before this one was sent.
