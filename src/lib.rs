@@ -99,3 +99,8 @@ pub use self::retry::{
     AnyRequest, Backoff, ByMethod, CloneRequest, CopyRequest, Jitter, NeverCopy, Repeat,
     Repeatable, RetryBudget, RetryLayer,
 };
+
+/// The examples of the README are compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
