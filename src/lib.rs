@@ -69,6 +69,8 @@ pub mod retry;
 mod body_of;
 mod error;
 mod key;
+mod keyed;
+mod latency;
 mod timer;
 
 #[doc(inline)]

@@ -1,21 +1,18 @@
 //! How many retries a dependency gets.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use crate::error::{PolicyError, Problems};
 use crate::key::Key;
+use crate::keyed::Keyed;
 
 /// Tokens are counted in billionths, so that any fraction holds.
 const TOKEN: i64 = 1_000_000_000;
-
-/// How many dependencies have a bucket of their own; the least used leave.
-const BUCKETS: usize = 1024;
 
 /// A budget for retries, so that they cannot multiply the load of a dependency that is down.
 ///
@@ -33,8 +30,7 @@ struct Buckets {
     terms: Terms,
     /// Time is counted from here.
     epoch: Instant,
-    shared: Bucket,
-    keyed: OnceLock<Cache<u64, Arc<Bucket>>>,
+    buckets: Keyed<Bucket>,
 }
 
 /// The numbers of a budget.
@@ -92,8 +88,7 @@ impl RetryBudget {
         Self(Some(Arc::new(Buckets {
             terms,
             epoch: Instant::now(),
-            shared: Bucket::full(terms, 0),
-            keyed: OnceLock::new(),
+            buckets: Keyed::new(Bucket::full(terms, 0)),
         })))
     }
 
@@ -110,7 +105,7 @@ impl RetryBudget {
     pub fn utilisation(&self, key: Key) -> Option<f64> {
         let buckets = self.0.as_ref()?;
         let now = buckets.nanos(Instant::now());
-        let level = buckets.with(key, |bucket| bucket.level(buckets.terms, now));
+        let level = buckets.bucket(key).level(buckets.terms, now);
         #[allow(clippy::cast_precision_loss)] // a share, for a human
         Some(1.0 - level as f64 / buckets.terms.capacity as f64)
     }
@@ -119,7 +114,9 @@ impl RetryBudget {
     pub(super) fn deposit(&self, key: Key) {
         if let Some(buckets) = &self.0 {
             // A bucket that nobody has taken from is full, whether it exists or not.
-            buckets.peek(key, |bucket| bucket.deposit(buckets.terms));
+            buckets
+                .buckets
+                .peek(key, |bucket| bucket.deposit(buckets.terms));
         }
     }
 
@@ -134,11 +131,8 @@ impl RetryBudget {
         };
         let bucket = buckets.bucket(key);
         let nanos = buckets.nanos(now);
-        let taken = match &bucket {
-            Some(bucket) => bucket.withdraw(buckets.terms, nanos),
-            None => buckets.shared.withdraw(buckets.terms, nanos),
-        };
-        taken.map(|()| Token(Some((Arc::clone(buckets), bucket))))
+        bucket.withdraw(buckets.terms, nanos)?;
+        Ok(Token(Some((buckets.terms, bucket))))
     }
 }
 
@@ -163,37 +157,9 @@ impl Buckets {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The bucket of a key, made full when there is none; `None` stands for the shared one.
-    fn bucket(&self, key: Key) -> Option<Arc<Bucket>> {
-        let hash = key.hash()?;
-        let keyed = self.keyed.get_or_init(|| Cache::new(BUCKETS));
-        if let Some(bucket) = keyed.get(&hash) {
-            return Some(bucket);
-        }
-        let made = Arc::new(Bucket::full(self.terms, self.nanos(Instant::now())));
-        let made_here = Arc::clone(&made);
-        // Whoever comes first makes it; the others take that one.
-        let kept = keyed.get_or_insert_with(&hash, || Ok::<_, std::convert::Infallible>(made));
-        Some(kept.unwrap_or(made_here))
-    }
-
-    /// Looks at a bucket that exists.
-    fn peek<R>(&self, key: Key, f: impl FnOnce(&Bucket) -> R) -> Option<R> {
-        match key.hash() {
-            None => Some(f(&self.shared)),
-            Some(hash) => self
-                .keyed
-                .get()
-                .and_then(|keyed| keyed.get(&hash))
-                .map(|bucket| f(&bucket)),
-        }
-    }
-
-    fn with<R>(&self, key: Key, f: impl FnOnce(&Bucket) -> R) -> R {
-        match self.bucket(key) {
-            Some(bucket) => f(&bucket),
-            None => f(&self.shared),
-        }
+    fn bucket(&self, key: Key) -> Arc<Bucket> {
+        self.buckets
+            .get(key, || Bucket::full(self.terms, self.nanos(Instant::now())))
     }
 }
 
@@ -272,7 +238,7 @@ impl Bucket {
 }
 
 /// A token that has been taken. It goes back when it is dropped before it is spent (rule 13).
-pub(super) struct Token(Option<(Arc<Buckets>, Option<Arc<Bucket>>)>);
+pub(super) struct Token(Option<(Terms, Arc<Bucket>)>);
 
 impl Token {
     /// The retry is being sent.
@@ -283,11 +249,8 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        if let Some((buckets, bucket)) = &self.0 {
-            bucket
-                .as_deref()
-                .unwrap_or(&buckets.shared)
-                .add(buckets.terms, TOKEN);
+        if let Some((terms, bucket)) = &self.0 {
+            bucket.add(*terms, TOKEN);
         }
     }
 }
@@ -399,7 +362,7 @@ mod tests {
             assert!(take(&budget, Key::of(&i), now));
         }
         let buckets = budget.0.as_ref().unwrap();
-        assert!(buckets.keyed.get().unwrap().len() <= BUCKETS);
+        assert!(buckets.buckets.len() <= crate::keyed::MOST);
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! Something for each dependency, in bounded memory.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use quick_cache::sync::Cache;
+
+use crate::key::Key;
+
+/// How many dependencies have one of their own; the least used leave.
+pub(crate) const MOST: usize = 1024;
+
+/// One `T` that all requests share, and one for each key.
+pub(crate) struct Keyed<T> {
+    shared: Arc<T>,
+    /// Made when a key first asks, since most stacks serve one dependency.
+    by_key: OnceLock<Cache<u64, Arc<T>>>,
+}
+
+impl<T> Keyed<T> {
+    pub(crate) fn new(shared: T) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            by_key: OnceLock::new(),
+        }
+    }
+
+    /// The one of `key`, where there is one.
+    pub(crate) fn peek<R>(&self, key: Key, f: impl FnOnce(&T) -> R) -> Option<R> {
+        match key.hash() {
+            None => Some(f(&self.shared)),
+            Some(hash) => self
+                .by_key
+                .get()
+                .and_then(|by_key| by_key.get(&hash))
+                .map(|one| f(&one)),
+        }
+    }
+
+    /// The one of `key`, made where there is none.
+    pub(crate) fn get(&self, key: Key, make: impl FnOnce() -> T) -> Arc<T> {
+        let Some(hash) = key.hash() else {
+            return Arc::clone(&self.shared);
+        };
+        let by_key = self.by_key.get_or_init(|| Cache::new(MOST));
+        match by_key.get_or_insert_with(&hash, || Ok::<_, Infallible>(Arc::new(make()))) {
+            Ok(one) => one,
+            Err(never) => match never {},
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.get().map_or(0, Cache::len)
+    }
+}
+
+impl<T> fmt::Debug for Keyed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed").finish_non_exhaustive()
+    }
+}
