@@ -74,7 +74,7 @@ mod latency;
 mod timer;
 
 #[doc(inline)]
-pub use self::attempt_timeout::AttemptTimeoutLayer;
+pub use self::attempt_timeout::{AttemptCeiling, AttemptTimeoutLayer, Measured};
 #[doc(inline)]
 pub use self::buffer::{BufferResponsesLayer, BufferedBody, BufferedTrailers};
 #[doc(inline)]

@@ -16,29 +16,37 @@ pub(super) struct Effective {
     pub(super) bound: Bound,
 }
 
-/// `min(attempt timeout, time left on the deadline)`, for an attempt that began at `started`.
+/// `min(attempt timeout, measured ceiling, time left on the deadline)`, for an attempt that began at
+/// `started`.
 ///
 /// On a tie it is the deadline: nothing is left to retry with (rule 8). A duration that the clock
 /// cannot hold is no bound.
 pub(super) fn effective(
     started: Instant,
     timeout: Option<Duration>,
+    measured: Option<Duration>,
     deadline: Option<Instant>,
 ) -> Option<Effective> {
-    let own = timeout
-        .and_then(|ceiling| Some((started.checked_add(ceiling)?, ceiling)))
-        .map(|(at, ceiling)| Effective {
-            at,
+    let from_start = |ceiling: Option<Duration>, bound| {
+        let ceiling = ceiling?;
+        Some(Effective {
+            at: started.checked_add(ceiling)?,
             ceiling,
-            bound: Bound::AttemptTimeout,
-        });
+            bound,
+        })
+    };
+    let own = from_start(timeout, Bound::AttemptTimeout);
+    let measured = from_start(measured, Bound::Measured);
     let left = deadline.map(|at| Effective {
         at,
         ceiling: at.saturating_duration_since(started),
         bound: Bound::Deadline,
     });
     // `min_by_key` keeps the first of equals.
-    [left, own].into_iter().flatten().min_by_key(|e| e.at)
+    [left, own, measured]
+        .into_iter()
+        .flatten()
+        .min_by_key(|e| e.at)
 }
 
 #[cfg(test)]
@@ -54,7 +62,8 @@ mod tests {
     fn the_smaller_bound_is_the_ceiling() {
         let now = Instant::now();
         let found = |timeout: Option<u64>, left: Option<u64>| {
-            effective(now, timeout.map(ms), left.map(|l| now + ms(l))).map(|e| (e.ceiling, e.bound))
+            effective(now, timeout.map(ms), None, left.map(|l| now + ms(l)))
+                .map(|e| (e.ceiling, e.bound))
         };
         assert_eq!(found(None, None), None);
         assert_eq!(found(Some(10), None), Some((ms(10), Bound::AttemptTimeout)));
@@ -67,24 +76,42 @@ mod tests {
     }
 
     #[test]
+    fn the_measured_ceiling_only_lowers() {
+        let now = Instant::now();
+        let found = |measured| {
+            effective(now, Some(ms(10)), Some(ms(measured)), None).map(|e| (e.ceiling, e.bound))
+        };
+        assert_eq!(found(9), Some((ms(9), Bound::Measured)));
+        assert_eq!(found(10), Some((ms(10), Bound::AttemptTimeout)));
+        assert_eq!(found(11), Some((ms(10), Bound::AttemptTimeout)));
+        let alone = effective(now, None, Some(ms(9)), None).map(|e| e.bound);
+        assert_eq!(alone, Some(Bound::Measured));
+    }
+
+    #[test]
     fn on_a_tie_it_is_the_deadline() {
         let now = Instant::now();
-        let tie = effective(now, Some(ms(10)), Some(now + ms(10))).unwrap();
+        let tie = effective(now, Some(ms(10)), Some(ms(10)), Some(now + ms(10))).unwrap();
         assert_eq!(tie.bound, Bound::Deadline);
     }
 
     #[test]
     fn what_the_clock_cannot_hold_is_no_bound() {
-        assert_eq!(effective(Instant::now(), Some(Duration::MAX), None), None);
+        let max = Some(Duration::MAX);
+        assert_eq!(effective(Instant::now(), max, max, None), None);
     }
 
     proptest! {
         #[test]
-        fn it_is_never_above_either(timeout in any::<u64>(), left in 0..u64::from(u32::MAX)) {
+        fn it_is_never_above_any(
+            timeout in any::<u64>(),
+            measured in any::<u64>(),
+            left in 0..u64::from(u32::MAX),
+        ) {
             let now = Instant::now();
-            let (timeout, left) = (Duration::from_nanos(timeout), Duration::from_nanos(left));
-            let found = effective(now, Some(timeout), Some(now + left)).unwrap();
-            prop_assert_eq!(found.ceiling, timeout.min(left));
+            let [timeout, measured, left] = [timeout, measured, left].map(Duration::from_nanos);
+            let found = effective(now, Some(timeout), Some(measured), Some(now + left)).unwrap();
+            prop_assert_eq!(found.ceiling, timeout.min(measured).min(left));
             prop_assert_eq!(found.at, now + found.ceiling);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use pin_project::pin_project;
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use super::layer::AttemptTimeoutLayer;
 use crate::call::{Bound, Claim, Judged, Membership};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
+use crate::latency::{Estimate, Generation};
 use crate::timer;
 
 /// How long after its ceiling an attempt must come back to be called orphaned (rule 12).
@@ -36,7 +36,16 @@ pub struct AttemptTimeoutFuture<F, C> {
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
     ceiling: Ceiling,
     call: Membership,
-    config: AttemptTimeoutLayer<C>,
+    terms: Terms<C>,
+}
+
+/// What the future needs of its layer.
+pub(super) struct Terms<C> {
+    pub(super) timeout: Option<Duration>,
+    pub(super) classifier: C,
+    pub(super) listeners: Listeners,
+    /// The estimate of the dependency, and the life of it that the attempt was begun under.
+    pub(super) measuring: Option<(Generation, Arc<Estimate>)>,
 }
 
 /// The effective ceiling of the attempt.
@@ -48,12 +57,7 @@ enum Ceiling {
 }
 
 impl<F, C> AttemptTimeoutFuture<F, C> {
-    pub(super) fn new(
-        inner: F,
-        call: Membership,
-        started: Instant,
-        config: AttemptTimeoutLayer<C>,
-    ) -> Self {
+    pub(super) fn new(inner: F, call: Membership, started: Instant, terms: Terms<C>) -> Self {
         Self {
             inner: Some(inner),
             timer: None,
@@ -61,7 +65,7 @@ impl<F, C> AttemptTimeoutFuture<F, C> {
             started,
             ceiling: Ceiling::NotYet,
             call,
-            config,
+            terms,
         }
     }
 }
@@ -85,7 +89,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let listeners = &this.config.listeners;
+        let listeners = &this.terms.listeners;
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
@@ -100,17 +104,31 @@ where
             this.call.enter(|| this.inner.set(None));
             this.timer.set(None);
             let result = result.map_err(Into::into);
-            if !listeners.is_empty() {
-                let ceiling = ceiling_of(this.ceiling, this.call, *this.started, this.config);
-                report_if_orphaned(listeners, this.call, *this.started, ceiling, Instant::now());
+            if !listeners.is_empty() || this.terms.measuring.is_some() {
+                let now = Instant::now();
+                let ceiling = ceiling_of(this.ceiling, this.call, *this.started, this.terms);
+                report_if_orphaned(listeners, this.call, *this.started, ceiling, now);
+                if let Some((generation, estimate)) = &this.terms.measuring {
+                    let verdict = verdict_of(&this.terms.classifier, &result);
+                    let in_time = ceiling.is_none_or(|ceiling| now <= ceiling.at);
+                    if verdict == Verdict::Ok && in_time {
+                        let latency = now.saturating_duration_since(*this.started);
+                        estimate.record(latency, *generation, now);
+                    } else {
+                        estimate.record_other();
+                    }
+                    if verdict != Verdict::Ok {
+                        this.call.with(|scope| scope.normal = estimate.median(now));
+                    }
+                }
             }
             if let Membership::Own(opened) = this.call {
-                opened.conclude(judge(&this.config.classifier, &result));
+                opened.conclude(judge(&this.terms.classifier, &result));
             }
             return Poll::Ready(result);
         }
 
-        let Some(ceiling) = ceiling_of(this.ceiling, this.call, *this.started, this.config) else {
+        let Some(ceiling) = ceiling_of(this.ceiling, this.call, *this.started, this.terms) else {
             return Poll::Pending;
         };
         if ceiling.bound == Bound::Deadline && this.call.with(|scope| scope.enforced) {
@@ -130,6 +148,19 @@ where
         this.call.enter(|| this.inner.set(None));
         this.timer.set(None);
         report_if_orphaned(listeners, this.call, *this.started, Some(ceiling), now);
+        if let Some((generation, estimate)) = &this.terms.measuring {
+            if ceiling.bound != Bound::Measured {
+                estimate.record_other();
+            } else if estimate.record_cut(*generation, now) {
+                let attempt = this.call.with(|scope| scope.attempt);
+                listeners.raise(|| Event {
+                    attempt,
+                    ceiling: Some((ceiling.ceiling, ceiling.bound)),
+                    ..Event::new(EventKind::CeilingSuspended)
+                });
+            }
+            this.call.with(|scope| scope.normal = estimate.median(now));
+        }
 
         if ceiling.bound == Bound::Deadline {
             // Nobody above in this task would end it: this one was carried here.
@@ -157,17 +188,19 @@ fn ceiling_of<C>(
     known: &mut Ceiling,
     call: &mut Membership,
     started: Instant,
-    config: &AttemptTimeoutLayer<C>,
+    terms: &Terms<C>,
 ) -> Option<Effective> {
     if let Ceiling::Computed(known) = *known {
         return known;
     }
+    let measured = terms.measuring.as_ref();
+    let measured = measured.and_then(|(_, estimate)| estimate.ceiling(started));
     let found = call.with(|scope| {
         let timeout = match &scope.overrides {
-            None => config.timeout,
-            Some(overrides) => overrides.attempt_timeout.over(config.timeout),
+            None => terms.timeout,
+            Some(overrides) => overrides.attempt_timeout.over(terms.timeout),
         };
-        let found = effective(started, timeout, scope.deadline);
+        let found = effective(started, timeout, measured, scope.deadline);
         scope.ceiling = found.map(|e| (e.ceiling, e.bound));
         found
     });

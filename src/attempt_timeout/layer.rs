@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::attempt_ceiling::AttemptCeiling;
+use super::measured::Measured;
 use super::service::AttemptTimeout;
 use crate::classify::{ErrorClassifier, HttpClassifier};
 use crate::error::{PolicyError, Problems};
 use crate::event::{Listener, Listeners};
+use crate::key::{Authority, OneDependency};
 
 /// Bounds one attempt.
 ///
 /// The clock starts at each `call` of this layer and stops at the response head (or the error). The
-/// effective ceiling is the smaller of the attempt timeout and the time left on the deadline in
-/// force. When it runs out, the inner future is dropped. Where the attempt timeout was the ceiling
-/// the attempt fails with [`AttemptTimedOut`](crate::AttemptTimedOut), which
+/// effective ceiling is the smallest of the attempt timeout, the time left on the deadline in force,
+/// and, with [`ceiling`](Self::ceiling), a multiple of the dependency's recent latency. When it runs
+/// out, the inner future is dropped. Where the attempt timeout or the measured ceiling was it, the attempt fails with [`AttemptTimedOut`](crate::AttemptTimedOut), which
 /// [`RetryLayer`](crate::RetryLayer) takes for transient; where the deadline was, the call fails with
 /// [`DeadlineExceeded`](crate::DeadlineExceeded).
 ///
@@ -41,9 +44,12 @@ use crate::event::{Listener, Listeners};
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct AttemptTimeoutLayer<C = ErrorClassifier> {
+pub struct AttemptTimeoutLayer<C = ErrorClassifier, K = OneDependency> {
     pub(super) timeout: Option<Duration>,
     pub(super) classifier: C,
+    pub(super) key: K,
+    ceiling: Option<AttemptCeiling>,
+    pub(super) measured: Option<Measured>,
     pub(super) listeners: Listeners,
 }
 
@@ -56,40 +62,81 @@ impl AttemptTimeoutLayer {
         Self {
             timeout: Some(timeout),
             classifier: ErrorClassifier,
+            key: OneDependency,
+            ceiling: None,
+            measured: None,
             listeners: Listeners::NONE,
         }
     }
 
-    /// No attempt timeout. What an override sets still binds.
+    /// No attempt timeout. A measured ceiling still binds, and what an override sets.
     pub const fn unbounded() -> Self {
         Self {
             timeout: None,
             classifier: ErrorClassifier,
+            key: OneDependency,
+            ceiling: None,
+            measured: None,
             listeners: Listeners::NONE,
         }
     }
 }
 
-impl AttemptTimeoutLayer<HttpClassifier> {
-    /// An attempt timeout of so long from each `call`, for HTTP: what a response counts as in this
-    /// layer's events is up to [`HttpClassifier`].
+impl AttemptTimeoutLayer<HttpClassifier, Authority> {
+    /// An attempt timeout of so long from each `call`, for HTTP: responses are judged by
+    /// [`HttpClassifier`], and each [`Authority`] is measured for itself.
     pub const fn http(timeout: Duration) -> Self {
         Self {
             timeout: Some(timeout),
             classifier: HttpClassifier,
+            key: Authority,
+            ceiling: None,
+            measured: None,
             listeners: Listeners::NONE,
         }
     }
 }
 
-impl<C> AttemptTimeoutLayer<C> {
-    /// Judges attempts with `classifier`. It is asked where no retry layer takes part in the call,
-    /// since somebody has to say how the call ended; what is cut by this layer is `Transient` without
-    /// it being asked.
-    pub fn classifier<D>(self, classifier: D) -> AttemptTimeoutLayer<D> {
+impl<C, K> AttemptTimeoutLayer<C, K> {
+    /// Measures the dependency's latency, and cuts attempts that take a multiple of it. Without this,
+    /// nothing is measured.
+    ///
+    /// The estimates belong to this layer, its clones, and the services made from them.
+    pub fn ceiling(mut self, ceiling: AttemptCeiling) -> Self {
+        self.measured = Some(Measured::new(&ceiling));
+        self.ceiling = Some(ceiling);
+        self
+    }
+
+    /// A handle that reads what was measured; `None` without [`ceiling`](Self::ceiling).
+    #[must_use]
+    pub fn measured(&self) -> Option<Measured> {
+        self.measured.clone()
+    }
+
+    /// Which dependency a request goes to, each of which is measured for itself. For a stack that
+    /// serves one, [`OneDependency`] costs no look-up.
+    pub fn key<L>(self, key: L) -> AttemptTimeoutLayer<C, L> {
+        AttemptTimeoutLayer {
+            timeout: self.timeout,
+            classifier: self.classifier,
+            key,
+            ceiling: self.ceiling,
+            measured: self.measured,
+            listeners: self.listeners,
+        }
+    }
+
+    /// Judges attempts with `classifier`: only what is `Ok` is measured. It is also asked where no
+    /// retry layer takes part in the call, since somebody has to say how the call ended. What is cut by
+    /// this layer is `Transient` without it being asked.
+    pub fn classifier<D>(self, classifier: D) -> AttemptTimeoutLayer<D, K> {
         AttemptTimeoutLayer {
             timeout: self.timeout,
             classifier,
+            key: self.key,
+            ceiling: self.ceiling,
+            measured: self.measured,
             listeners: self.listeners,
         }
     }
@@ -105,7 +152,10 @@ impl<C> AttemptTimeoutLayer<C> {
     ///
     /// # Errors
     ///
-    /// An attempt timeout of zero would cut every attempt that is not answered at once.
+    /// Every problem at once: an attempt timeout of zero, which would cut every attempt that is not
+    /// answered at once; a ceiling whose multiple is not above 1, whose quantile is not from 0.5 to
+    /// 0.99, whose window or minimum of samples is nothing, or whose floor was written out at or above
+    /// the attempt timeout, where the ceiling would do nothing. The default floor steps aside instead.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let mut problems = Problems::default();
         problems.refuse_if(
@@ -114,14 +164,17 @@ impl<C> AttemptTimeoutLayer<C> {
             &self.timeout.unwrap_or_default(),
             "no attempt could wait for its answer; use `unbounded()` for no bound",
         );
+        if let Some(ceiling) = &self.ceiling {
+            ceiling.problems(self.timeout, &mut problems);
+        }
         problems.into_result()
     }
 }
 
-impl<S, C: Clone> Layer<S> for AttemptTimeoutLayer<C> {
-    type Service = AttemptTimeout<S, C>;
+impl<S, C: Clone, K: Clone> Layer<S> for AttemptTimeoutLayer<C, K> {
+    type Service = AttemptTimeout<S, C, K>;
 
-    fn layer(&self, inner: S) -> AttemptTimeout<S, C> {
+    fn layer(&self, inner: S) -> AttemptTimeout<S, C, K> {
         AttemptTimeout {
             inner,
             config: self.clone(),

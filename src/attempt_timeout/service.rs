@@ -5,24 +5,26 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::future::AttemptTimeoutFuture;
+use super::future::{AttemptTimeoutFuture, Terms};
 use super::layer::AttemptTimeoutLayer;
 use crate::call::{Membership, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
+use crate::key::{KeyOf, OneDependency};
 
 /// The service of [`AttemptTimeoutLayer`].
 #[derive(Debug, Clone)]
-pub struct AttemptTimeout<S, C = ErrorClassifier> {
+pub struct AttemptTimeout<S, C = ErrorClassifier, K = OneDependency> {
     pub(super) inner: S,
-    pub(super) config: AttemptTimeoutLayer<C>,
+    pub(super) config: AttemptTimeoutLayer<C, K>,
 }
 
-impl<S, C, Request> Service<Request> for AttemptTimeout<S, C>
+impl<S, C, K, Request> Service<Request> for AttemptTimeout<S, C, K>
 where
     S: Service<Request>,
     S::Error: Into<BoxError>,
     C: Classify<S::Response> + Clone,
+    K: KeyOf<Request>,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -39,7 +41,17 @@ where
             with_current(|scope| scope.attempt_started.filter(|_| scope.call && scope.fresh));
         let started = read.unwrap_or_else(Instant::now);
         let mut call = Membership::new(&self.config.listeners, started, |_| true);
+        let config = &self.config;
+        let terms = Terms {
+            timeout: config.timeout,
+            classifier: config.classifier.clone(),
+            listeners: config.listeners.clone(),
+            measuring: config.measured.as_ref().map(|measured| {
+                let estimate = measured.estimate(config.key.key_of(&request));
+                (estimate.generation(), estimate)
+            }),
+        };
         let inner = call.enter_call(|| self.inner.call(request));
-        AttemptTimeoutFuture::new(inner, call, started, self.config.clone())
+        AttemptTimeoutFuture::new(inner, call, started, terms)
     }
 }

@@ -108,6 +108,8 @@ impl fmt::Display for Attempt {
 pub enum Bound {
     /// The configured attempt timeout, or the one that an override put in its place.
     AttemptTimeout,
+    /// A multiple of the dependency's recent latency.
+    Measured,
     /// The time that was left on the deadline.
     Deadline,
 }
@@ -116,6 +118,7 @@ impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AttemptTimeout => "attempt timeout",
+            Self::Measured => "measured ceiling",
             Self::Deadline => "time left on the deadline",
         })
     }

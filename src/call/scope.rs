@@ -54,6 +54,8 @@ pub(crate) struct Scope {
     pub(crate) delay: Duration,
     /// The effective ceiling of this attempt, once it has been computed.
     pub(crate) ceiling: Option<(Duration, Bound)>,
+    /// The recent median latency of the dependency, where it is measured and warm.
+    pub(crate) normal: Option<Duration>,
     pub(crate) phase: Phase,
     /// `attempt_started` was read in the chain of `call`s that is still running, so that a layer
     /// beneath need not read the clock again.
@@ -99,6 +101,7 @@ impl Scope {
         attempt_started: None,
         delay: Duration::ZERO,
         ceiling: None,
+        normal: None,
         phase: Phase::Start,
         fresh: false,
         joined_by_retry: false,

@@ -32,6 +32,9 @@ pub enum EventKind {
     /// An attempt came back from a poll more than a second after its ceiling: something in it
     /// blocked the thread. `duration` is how long the attempt had run by then.
     OrphanedWork,
+    /// The measured ceiling of a dependency cut too much and was let go; the attempt timeout applies
+    /// until there are enough new samples.
+    CeilingSuspended,
     /// A client that retries was called on behalf of a client that retries.
     NestedRetry,
     /// A body stalled. Comes after the call's terminal event, and is none itself.

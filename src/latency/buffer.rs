@@ -172,7 +172,7 @@ mod tests {
                     })
                 })
                 .collect();
-            let taker = scope.spawn(|| {
+            let consumer = scope.spawn(|| {
                 let mut taken = 0;
                 let mut batch = Vec::new();
                 while !done.load(Ordering::Acquire) {
@@ -186,7 +186,7 @@ mod tests {
                 writer.join().unwrap();
             }
             done.store(true, Ordering::Release);
-            taken = taker.join().unwrap();
+            taken = consumer.join().unwrap();
         });
         buffer.take(&mut rest);
         let all = taken as u64 + rest.len() as u64 + buffer.lost();

@@ -37,9 +37,8 @@ impl Published {
             return Found::Stale;
         }
         Found::Current(match micros {
-            0 => None,
-            // More than an hour: whoever waits that long needs no ceiling.
-            u32::MAX => None,
+            // The largest is more than an hour: whoever waits that long needs no ceiling.
+            0 | u32::MAX => None,
             micros => Some(Duration::from_micros(u64::from(micros))),
         })
     }

@@ -254,10 +254,8 @@ mod tests {
     /// The samples go in as they would: in batches, over some slices.
     fn batched(samples: &[f64]) -> Ring {
         let mut ring = Ring::new(0);
-        let mut number = 0;
-        for slice in samples.chunks(samples.len().div_ceil(SLICES as usize)) {
+        for (number, slice) in (0..).zip(samples.chunks(samples.len().div_ceil(SLICES as usize))) {
             ring.advance(number);
-            number += 1;
             for batch in slice.chunks(1536) {
                 ring.add(batch.to_vec());
             }

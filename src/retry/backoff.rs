@@ -54,6 +54,8 @@ pub struct Backoff {
     factor: f64,
     cap: Duration,
     jitter: Jitter,
+    /// The transient base is this many times the recent median, where that is known.
+    measured: Option<f64>,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +97,7 @@ impl Backoff {
             factor: 2.0,
             cap: Self::CAP,
             jitter: Jitter::Full,
+            measured: None,
         }
     }
 
@@ -112,6 +115,18 @@ impl Backoff {
     /// No wait.
     pub const fn none() -> Self {
         Self::constant(Duration::ZERO)
+    }
+
+    /// Exponential, with a transient base of so many times the recent median latency of the dependency,
+    /// but between a tenth of [`base`](Self::base) and ten times it.
+    ///
+    /// The median is that of an [`AttemptTimeoutLayer`](crate::AttemptTimeoutLayer) beneath that
+    /// measures. While it is unknown the base is what it is; the throttled base always is.
+    pub const fn measured(multiple: f64) -> Self {
+        Self {
+            measured: Some(multiple),
+            ..Self::exponential()
+        }
     }
 
     /// The wait that `curve` says, given the number of the coming attempt: 2 for the first retry.
@@ -161,10 +176,20 @@ impl Backoff {
     /// nothing (negative, or not a number) gives the cap rather than a hot loop.
     #[must_use]
     pub fn wait(&self, number: u32, throttled: bool) -> Duration {
+        self.measured_wait(number, throttled, None)
+    }
+
+    /// The same, where the recent median of the dependency may be known.
+    pub(super) fn measured_wait(
+        &self,
+        number: u32,
+        throttled: bool,
+        median: Option<Duration>,
+    ) -> Duration {
         let base = match self.curve {
             Curve::Custom(curve) => return curve(number).min(self.cap),
             Curve::Exponential if throttled => self.throttled_base,
-            Curve::Exponential => self.base,
+            Curve::Exponential => self.transient_base(median),
         };
         if base.is_zero() {
             return Duration::ZERO;
@@ -181,6 +206,17 @@ impl Backoff {
         Duration::try_from_secs_f64(seconds)
             .unwrap_or(Duration::MAX)
             .min(self.cap)
+    }
+
+    fn transient_base(&self, median: Option<Duration>) -> Duration {
+        let (Some(multiple), Some(median)) = (self.measured, median) else {
+            return self.base;
+        };
+        // A multiple that means nothing gives the least.
+        let scaled = median.as_secs_f64() * multiple.max(0.0);
+        Duration::try_from_secs_f64(scaled)
+            .unwrap_or(Duration::MAX)
+            .clamp(self.base / 10, self.base.saturating_mul(10))
     }
 
     pub(super) fn jittered(&self, wait: Duration) -> Duration {
@@ -211,6 +247,12 @@ impl Backoff {
         if matches!(self.curve, Curve::Custom(_)) {
             return;
         }
+        problems.refuse_if(
+            self.measured.is_some_and(|m| !(m > 0.0 && m.is_finite())),
+            "backoff.multiple",
+            &self.measured.unwrap_or_default(),
+            "the base has to be some multiple of the median",
+        );
         problems.refuse_if(
             !(self.factor >= 1.0 && self.factor.is_finite()),
             "backoff.factor",
@@ -278,6 +320,25 @@ mod tests {
             Backoff::constant(Duration::MAX).wait(2, false),
             Backoff::CAP
         );
+    }
+
+    #[test]
+    fn a_measured_base_follows_the_median_within_a_factor_of_ten() {
+        let backoff = Backoff::measured(2.0).jitter(Jitter::None);
+        let base = |median| backoff.measured_wait(2, false, median);
+        assert_eq!(base(None), ms(100));
+        assert_eq!(base(Some(ms(40))), ms(80));
+        assert_eq!(base(Some(ms(4))), ms(10));
+        assert_eq!(base(Some(ms(9000))), ms(1000));
+        assert_eq!(base(Some(Duration::MAX)), ms(1000));
+        assert_eq!(backoff.measured_wait(3, false, Some(ms(40))), ms(160));
+        assert_eq!(backoff.measured_wait(2, true, Some(ms(40))), ms(1000));
+        for odd in [f64::NAN, -1.0, f64::INFINITY, 0.0] {
+            let wait = Backoff::measured(odd).measured_wait(2, false, Some(ms(40)));
+            assert!(wait >= ms(10) && wait <= ms(1000), "{odd}");
+        }
+        // Nothing but the measured curve looks at the median.
+        assert_eq!(EXACT.measured_wait(2, false, Some(ms(40))), ms(100));
     }
 
     #[test]

@@ -30,7 +30,7 @@ struct Buckets {
     terms: Terms,
     /// Time is counted from here.
     epoch: Instant,
-    buckets: Keyed<Bucket>,
+    keyed: Keyed<Bucket>,
 }
 
 /// The numbers of a budget.
@@ -88,7 +88,7 @@ impl RetryBudget {
         Self(Some(Arc::new(Buckets {
             terms,
             epoch: Instant::now(),
-            buckets: Keyed::new(Bucket::full(terms, 0)),
+            keyed: Keyed::new(Bucket::full(terms, 0)),
         })))
     }
 
@@ -115,7 +115,7 @@ impl RetryBudget {
         if let Some(buckets) = &self.0 {
             // A bucket that nobody has taken from is full, whether it exists or not.
             buckets
-                .buckets
+                .keyed
                 .peek(key, |bucket| bucket.deposit(buckets.terms));
         }
     }
@@ -158,7 +158,7 @@ impl Buckets {
     }
 
     fn bucket(&self, key: Key) -> Arc<Bucket> {
-        self.buckets
+        self.keyed
             .get(key, || Bucket::full(self.terms, self.nanos(Instant::now())))
     }
 }
@@ -362,7 +362,7 @@ mod tests {
             assert!(take(&budget, Key::of(&i), now));
         }
         let buckets = budget.0.as_ref().unwrap();
-        assert!(buckets.buckets.len() <= crate::keyed::MOST);
+        assert!(buckets.keyed.len() <= crate::keyed::MOST);
     }
 
     #[test]

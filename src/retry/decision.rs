@@ -61,7 +61,8 @@ pub(super) enum Next {
 /// Decides, in the order of rule 19, all but the budget.
 ///
 /// `attempt` is the number of the one that failed, `has_copy` whether the request can be sent again,
-/// `left` the time left on the deadline.
+/// `left` the time left on the deadline, `normal` how long an attempt takes when all is well (zero when
+/// nobody knows).
 pub(super) fn next(
     plan: Plan,
     backoff: &Backoff,
@@ -69,6 +70,7 @@ pub(super) fn next(
     attempt: u32,
     has_copy: bool,
     left: Option<Duration>,
+    normal: Option<Duration>,
 ) -> Next {
     if failure.cut_by_deadline || failure.verdict == Verdict::Permanent {
         return Next::Stop(StopReason::Permanent);
@@ -86,8 +88,11 @@ pub(super) fn next(
         return Next::Stop(StopReason::NotReplayable);
     }
     let throttled = failure.verdict == Verdict::Throttled;
-    let ordinary = backoff.jittered(backoff.wait(attempt.saturating_add(1), throttled));
+    let wait = backoff.measured_wait(attempt.saturating_add(1), throttled, normal);
+    let ordinary = backoff.jittered(wait);
+    // Rule 2: the wait and a normal attempt have to fit.
     let left = left.unwrap_or(Duration::MAX);
+    let left = left.saturating_sub(normal.unwrap_or_default());
     match failure.asked.filter(|asked| !asked.is_zero()) {
         None if ordinary >= left => Next::Stop(StopReason::DeadlineTooNear),
         None => Next::Wait(ordinary),
@@ -168,7 +173,7 @@ mod tests {
             ..FAILURE
         };
         let left = Some(ms(50));
-        let stop = |plan, failure, copy, left| next(plan, &exact(), failure, 1, copy, left);
+        let stop = |plan, failure, copy, left| next(plan, &exact(), failure, 1, copy, left, None);
         assert_eq!(
             stop(plan, worst, false, left),
             Next::Stop(StopReason::Permanent)
@@ -214,9 +219,28 @@ mod tests {
 
     #[test]
     fn a_delay_has_to_be_shorter_than_what_is_left() {
-        let found = |left| next(PLAN, &exact(), FAILURE, 1, true, Some(left));
+        let found = |left| next(PLAN, &exact(), FAILURE, 1, true, Some(left), None);
         assert_eq!(found(ms(100)), Next::Stop(StopReason::DeadlineTooNear));
         assert_eq!(found(Duration::from_micros(100_001)), Next::Wait(ms(100)));
+    }
+
+    #[test]
+    fn a_normal_attempt_has_to_fit_after_the_delay() {
+        let found = |left, normal| {
+            next(
+                PLAN,
+                &exact(),
+                FAILURE,
+                1,
+                true,
+                Some(ms(left)),
+                Some(ms(normal)),
+            )
+        };
+        let doomed = Next::Stop(StopReason::DeadlineTooNear);
+        assert_eq!(found(140, 40), doomed);
+        assert_eq!(found(141, 40), Next::Wait(ms(100)));
+        assert_eq!(found(141, 1000), doomed);
     }
 
     #[test]
@@ -272,7 +296,7 @@ mod tests {
             asked: Some(secs(asked)),
             ..FAILURE
         };
-        next(PLAN, backoff, failure, 1, true, left.map(secs))
+        next(PLAN, backoff, failure, 1, true, left.map(secs), None)
     }
 
     #[test]
@@ -304,7 +328,7 @@ mod tests {
         };
         let patient = exact().cap(Duration::MAX);
         assert_eq!(
-            next(PLAN, &patient, failure, 1, true, None),
+            next(PLAN, &patient, failure, 1, true, None, None),
             Next::Stop(StopReason::RetryAfterTooLong)
         );
     }
@@ -323,7 +347,8 @@ mod tests {
             };
             let backoff = Backoff::exponential();
             let left = ms(left);
-            if let Next::Wait(wait) = next(PLAN, &backoff, failure, attempt, true, Some(left)) {
+            let found = next(PLAN, &backoff, failure, attempt, true, Some(left), None);
+            if let Next::Wait(wait) = found {
                 prop_assert!(wait < left);
                 prop_assert!(wait >= secs(asked));
                 prop_assert!(wait <= secs(asked).max(backoff.wait(attempt + 1, true)) + secs(1));

@@ -189,14 +189,22 @@ impl<Request> Sending<Request> {
         let entry = self.note_attempt(rules, judged, &result, now);
         let plan = self.plan(rules);
         let failure = self.look_at(rules, plan, judged, &result);
-        let left = self
-            .call
-            .with(|scope| scope.deadline)
-            .map(|at| at.saturating_duration_since(now));
+        let (deadline, normal) = self.call.with(|scope| (scope.deadline, scope.normal));
+        let left = deadline.map(|at| at.saturating_duration_since(now));
         let has_copy = self.copy.is_some();
         self.keep(entry);
 
-        let reason = match next(plan, &rules.backoff, failure, self.attempt, has_copy, left) {
+        let attempt = self.attempt;
+        let next = next(
+            plan,
+            &rules.backoff,
+            failure,
+            attempt,
+            has_copy,
+            left,
+            normal,
+        );
+        let reason = match next {
             Next::Stop(reason) => reason,
             // Charged last (rule 19).
             Next::Wait(delay) => match rules.budget.withdraw(self.key, now) {
@@ -205,7 +213,6 @@ impl<Request> Sending<Request> {
                     self.delay = delay;
                     self.unprocessed_spent |= plan.repeat == Repeat::Never;
                     self.keep_error(result.err());
-                    let attempt = self.attempt;
                     rules.listeners.raise(|| Event {
                         attempt,
                         verdict: Some(judged.verdict),

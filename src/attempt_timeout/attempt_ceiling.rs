@@ -1,0 +1,133 @@
+//! How the measured ceiling is configured.
+
+use std::time::Duration;
+
+use crate::error::Problems;
+use crate::latency::Terms;
+
+/// A ceiling on attempts that is measured from the dependency's own latency.
+///
+/// It is `max(floor, multiple × quantile)` of the latencies of recent successful attempts, and can only
+/// lower the ceiling that the attempt timeout sets. The attempt timeout then becomes what it reads as:
+/// the point beyond which nobody cares.
+///
+/// | | default |
+/// | --- | --- |
+/// | multiple | none: it is the argument of [`above`](Self::above); 3 is a good one |
+/// | quantile | 0.95 |
+/// | window | 5 minutes |
+/// | minimum samples | 20 |
+/// | floor | 50 ms |
+///
+/// - Below the minimum of samples there is no measured ceiling, and the attempt timeout applies.
+/// - Only attempts judged `Ok` are sampled, from their `call` to their response head.
+/// - It lets go when it cuts what would have succeeded: after five attempts in a row that it cut, or
+///   when of *n* ≥ 50 attempts in the window it cut more than `2(1−q)n + 3√(n(1−q))`, its samples are
+///   dropped and the attempt timeout applies until there are enough new ones.
+///
+/// The quantile is estimated with a t-digest ([Dunning 2019](https://arxiv.org/abs/1902.04023)).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use]
+pub struct AttemptCeiling {
+    pub(super) terms: Terms,
+    /// The floor was written out, and has to mean something.
+    pub(super) own_floor: bool,
+}
+
+impl AttemptCeiling {
+    /// So many times the recent 95th percentile. The multiple has to be above 1.
+    pub const fn above(multiple: f64) -> Self {
+        Self {
+            terms: Terms {
+                multiple,
+                quantile: 0.95,
+                window: Duration::from_secs(300),
+                minimum_samples: 20,
+                floor: Duration::from_millis(50),
+            },
+            own_floor: false,
+        }
+    }
+
+    /// The quantile that the ceiling is a multiple of, from 0.5 to 0.99.
+    pub const fn quantile(mut self, quantile: f64) -> Self {
+        self.terms.quantile = quantile;
+        self
+    }
+
+    /// How far back the samples go: an attempt leaves when its end is this long ago, to within a tenth
+    /// of the window. At least 10 ms.
+    pub const fn window(mut self, window: Duration) -> Self {
+        self.terms.window = window;
+        self
+    }
+
+    /// How many samples the window has to hold before there is a ceiling. At least 1.
+    pub const fn minimum_samples(mut self, samples: u32) -> Self {
+        self.terms.minimum_samples = samples;
+        self
+    }
+
+    /// No measured ceiling is lower: an allowance that every attempt has, and what keeps a dependency
+    /// of microseconds from being cut at a hiccup of the scheduler.
+    pub const fn floor(mut self, floor: Duration) -> Self {
+        self.terms.floor = floor;
+        self.own_floor = true;
+        self
+    }
+
+    pub(super) fn problems(&self, timeout: Option<Duration>, problems: &mut Problems) {
+        let terms = &self.terms;
+        problems.refuse_if(
+            !(terms.multiple > 1.0 && terms.multiple.is_finite()),
+            "ceiling.multiple",
+            &terms.multiple,
+            "it has to be above 1, or what is normal would be cut",
+        );
+        problems.refuse_if(
+            !(0.5..=0.99).contains(&terms.quantile),
+            "ceiling.quantile",
+            &terms.quantile,
+            "it has to be from 0.5 to 0.99: below, most answers would be above it, and above, too few \
+             samples would decide",
+        );
+        problems.refuse_if(
+            terms.window < Duration::from_millis(10),
+            "ceiling.window",
+            &terms.window,
+            "it has to be at least 10 ms, or no sample would live to be used",
+        );
+        problems.refuse_if(
+            terms.minimum_samples == 0,
+            "ceiling.minimum_samples",
+            &terms.minimum_samples,
+            "it has to be at least 1: nothing can be measured from nothing",
+        );
+        problems.refuse_if(
+            self.own_floor && timeout.is_some_and(|timeout| terms.floor >= timeout),
+            "ceiling.floor",
+            &terms.floor,
+            "it is at or above the attempt timeout, so that the measured ceiling would do nothing",
+        );
+    }
+
+    /// What is used of a configuration that nobody validated: total, and never a ceiling below the
+    /// quantile.
+    pub(super) fn usable(&self) -> Terms {
+        let terms = self.terms;
+        Terms {
+            multiple: if terms.multiple > 1.0 {
+                terms.multiple
+            } else {
+                f64::INFINITY
+            },
+            quantile: if terms.quantile >= 0.5 {
+                terms.quantile.min(0.99)
+            } else {
+                0.5
+            },
+            minimum_samples: terms.minimum_samples.max(1),
+            ..terms
+        }
+    }
+}
