@@ -48,22 +48,34 @@ impl Buffer {
         let slots = shard
             .slots
             .get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(EMPTY)).collect());
-        let waiting = shard
-            .head
-            .load(Ordering::Relaxed)
-            .wrapping_sub(shard.taken.load(Ordering::Relaxed));
-        if waiting >= SLOTS {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return waiting;
-        }
-        let at = shard.head.fetch_add(1, Ordering::Relaxed);
-        // A slot that was claimed is always filled, or the taker would wait for it for ever. That it
-        // holds a sample still takes as many threads between the check and here as there are slots.
-        let before = slots
-            .get(at % SLOTS)
-            .map_or(EMPTY, |slot| slot.swap(bits, Ordering::Release));
-        if before != EMPTY {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        let mut head = shard.head.load(Ordering::Relaxed);
+        let waiting = loop {
+            // Acquire: what has been taken has left its slot.
+            let taken = shard.taken.load(Ordering::Acquire);
+            let waiting = head.wrapping_sub(taken);
+            if waiting > usize::MAX / 2 {
+                // So many others came by since the head was read that it has been taken already.
+                head = shard.head.load(Ordering::Relaxed);
+                continue;
+            }
+            if waiting >= SLOTS {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                return waiting;
+            }
+            // A place is claimed only while there is one: a claim beyond it would land in a slot that
+            // is still another's, and the taker would wait for one of the two for ever.
+            match shard.head.compare_exchange_weak(
+                head,
+                head.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break waiting,
+                Err(other) => head = other,
+            }
+        };
+        if let Some(slot) = slots.get(head % SLOTS) {
+            slot.store(bits, Ordering::Release);
         }
         waiting + 1
     }
@@ -86,7 +98,7 @@ impl Buffer {
                 samples.push(f64::from(f32::from_bits(bits)));
                 at = at.wrapping_add(1);
             }
-            shard.taken.store(at, Ordering::Relaxed);
+            shard.taken.store(at, Ordering::Release);
         }
     }
 
