@@ -79,7 +79,8 @@ pub use self::attempt_timeout::{AttemptCeiling, AttemptTimeoutLayer, Measured};
 pub use self::buffer::{BufferResponsesLayer, BufferedBody, BufferedTrailers};
 #[doc(inline)]
 pub use self::call::{
-    Attempt, AttemptLog, Bound, CallOverride, DeadlineOrigin, OverrideLayer, Phase, Setting,
+    Attempt, AttemptLog, Bound, CallOverride, Criticality, DeadlineOrigin, OverrideLayer, Phase,
+    Setting,
 };
 #[doc(inline)]
 pub use self::classify::{

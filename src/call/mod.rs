@@ -12,6 +12,7 @@
 
 mod ambient;
 mod claim;
+mod criticality;
 mod log;
 mod opened;
 mod override_layer;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::ambient::{Scoped, WithDeadline, WithOverride};
+pub use self::criticality::{Criticality, WithCriticality};
 pub use self::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
@@ -75,6 +77,31 @@ pub fn inside_retry() -> bool {
 #[must_use]
 pub fn last_log() -> Option<AttemptLog> {
     opened::last_log()
+}
+
+/// How much the work matters that this code does: what [`with_criticality`] said, else
+/// [`Criticality::Critical`].
+#[must_use]
+pub fn criticality() -> Criticality {
+    criticality::current()
+}
+
+/// Says how much the work inside `future` matters.
+///
+/// ```
+/// use tower_deadline::{Criticality, call};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert_eq!(call::criticality(), Criticality::Critical);
+/// call::with_criticality(Criticality::Sheddable, async {
+///     assert_eq!(call::criticality(), Criticality::Sheddable);
+/// })
+/// .await;
+/// # }
+/// ```
+pub fn with_criticality<F: Future>(criticality: Criticality, future: F) -> WithCriticality<F> {
+    WithCriticality::new(criticality, future)
 }
 
 /// Offers a deadline to the calls inside `future`: the work is wanted for `remaining` from now.

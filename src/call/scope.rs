@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim;
+use super::criticality::Criticality;
 use super::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 use super::overrides::CallOverride;
 use crate::classify::Verdict;
@@ -36,6 +37,9 @@ pub(crate) struct Scope {
     pub(crate) offered_overrides: Option<Arc<CallOverride>>,
     /// Whether this work was asked for by a client that retries.
     pub(crate) inside_retry: bool,
+
+    /// How much this work matters.
+    pub(crate) criticality: Criticality,
 
     /// Overrides for this call.
     pub(crate) overrides: Option<Arc<CallOverride>>,
@@ -94,6 +98,7 @@ impl Scope {
         offered: None,
         offered_overrides: None,
         inside_retry: false,
+        criticality: Criticality::Critical,
         overrides: None,
         started: None,
         deadline: None,
@@ -134,6 +139,7 @@ impl Scope {
     pub(crate) fn adopt(&mut self, outer: &Self) {
         self.offered = outer.offered;
         self.inside_retry = outer.inside_retry || outer.retrying;
+        self.criticality = outer.criticality;
         self.overrides.clone_from(&outer.offered_overrides);
         self.deadline = outer.deadline;
         self.origin = DeadlineOrigin::Enclosing;
@@ -148,6 +154,7 @@ impl Scope {
             offered: self.offered,
             offered_overrides: self.offered_overrides.clone(),
             inside_retry: self.inside_retry,
+            criticality: self.criticality,
             overrides: self.overrides.clone(),
             started: self.started,
             deadline: self.deadline,
@@ -171,6 +178,7 @@ impl Scope {
             && self.offered_overrides.is_none()
             && self.deadline.is_none()
             && !self.inside_retry
+            && self.criticality == Criticality::Critical
     }
 
     /// Runs `f` with this scope as the current one.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::call::Criticality;
 use crate::error::{PolicyError, Problems};
 use crate::key::Key;
 use crate::keyed::Keyed;
@@ -20,6 +21,9 @@ const TOKEN: i64 = 1_000_000_000;
 /// fraction of one back, and time refills it at a minimum rate. It starts full, and holds ten
 /// seconds' worth of the minimum, at least one token. So while everything fails the retries settle at
 /// the minimum rate, and while some calls succeed at that plus the fraction of those.
+///
+/// A retry of [`Sheddable`](crate::Criticality::Sheddable) work has to leave half the capacity behind,
+/// where the capacity is at least two.
 ///
 /// It is asked last, when everything else allows the retry; a retry that is not begun costs nothing.
 /// A clone shares all its buckets, which is how several stacks keep one budget.
@@ -49,6 +53,15 @@ struct Terms {
 impl Terms {
     fn most(self) -> i64 {
         self.capacity.saturating_add(TOKEN - 1)
+    }
+
+    /// What a retry has to leave behind (rule 26).
+    fn reserve(self, criticality: Criticality) -> i64 {
+        if criticality == Criticality::Sheddable && self.capacity >= 2 * TOKEN {
+            self.capacity / 2
+        } else {
+            0
+        }
     }
 }
 
@@ -125,13 +138,19 @@ impl RetryBudget {
     /// # Errors
     ///
     /// How long until there is one, when there is none now.
-    pub(super) fn withdraw(&self, key: Key, now: Instant) -> Result<Token, Option<Duration>> {
+    pub(super) fn withdraw(
+        &self,
+        key: Key,
+        criticality: Criticality,
+        now: Instant,
+    ) -> Result<Token, Option<Duration>> {
         let Some(buckets) = &self.0 else {
             return Ok(Token(None));
         };
         let bucket = buckets.bucket(key);
         let nanos = buckets.nanos(now);
-        bucket.withdraw(buckets.terms, nanos)?;
+        let reserve = buckets.terms.reserve(criticality);
+        bucket.withdraw(buckets.terms, reserve, nanos)?;
         Ok(Token(Some((buckets.terms, bucket))))
     }
 }
@@ -216,13 +235,14 @@ impl Bucket {
         self.tokens.load(Relaxed).min(terms.capacity)
     }
 
-    fn withdraw(&self, terms: Terms, now: u64) -> Result<(), Option<Duration>> {
+    fn withdraw(&self, terms: Terms, reserve: i64, now: u64) -> Result<(), Option<Duration>> {
+        let needed = TOKEN.saturating_add(reserve);
         self.refill(terms, now);
         let mut found = self.tokens.load(Relaxed);
         loop {
             let tokens = found.min(terms.most());
-            if tokens < TOKEN {
-                let missing = u64::try_from(TOKEN - tokens).unwrap_or(0);
+            if tokens < needed {
+                let missing = u64::try_from(needed - tokens).unwrap_or(0);
                 let rate = u64::from(terms.minimum_per_second);
                 return Err((rate > 0).then(|| Duration::from_nanos(missing.div_ceil(rate))));
             }
@@ -271,7 +291,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn take(budget: &RetryBudget, key: Key, now: Instant) -> bool {
-        budget.withdraw(key, now).map(Token::spend).is_ok()
+        budget
+            .withdraw(key, Criticality::Critical, now)
+            .map(Token::spend)
+            .is_ok()
     }
 
     fn drain(budget: &RetryBudget, key: Key, now: Instant) -> u32 {
@@ -310,7 +333,10 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(1);
         let budget = RetryBudget::of(0.1, 4).unwrap();
         drain(&budget, Key::SHARED, start);
-        let wait = budget.withdraw(Key::SHARED, start).unwrap_err().unwrap();
+        let wait = budget
+            .withdraw(Key::SHARED, Criticality::Critical, start)
+            .unwrap_err()
+            .unwrap();
         assert!(wait <= Duration::from_millis(250));
         assert!(!take(
             &budget,
@@ -321,20 +347,29 @@ mod tests {
 
         let budget = RetryBudget::of(0.1, 0).unwrap();
         drain(&budget, Key::SHARED, start);
-        assert_eq!(budget.withdraw(Key::SHARED, start).unwrap_err(), None);
+        assert_eq!(
+            budget
+                .withdraw(Key::SHARED, Criticality::Critical, start)
+                .unwrap_err(),
+            None
+        );
     }
 
     #[test]
     fn a_token_that_is_not_spent_goes_back_and_not_above_the_capacity() {
         let now = Instant::now();
         let budget = RetryBudget::of(0.1, 1).unwrap();
-        let held = budget.withdraw(Key::SHARED, now).unwrap();
+        let held = budget
+            .withdraw(Key::SHARED, Criticality::Critical, now)
+            .unwrap();
         assert_eq!(drain(&budget, Key::SHARED, now), 9);
         drop(held);
         assert_eq!(drain(&budget, Key::SHARED, now), 1);
 
         let budget = RetryBudget::of(0.1, 1).unwrap();
-        let held = budget.withdraw(Key::SHARED, now).unwrap();
+        let held = budget
+            .withdraw(Key::SHARED, Criticality::Critical, now)
+            .unwrap();
         for _ in 0..100 {
             budget.deposit(Key::SHARED);
         }
@@ -363,6 +398,30 @@ mod tests {
         }
         let buckets = budget.0.as_ref().unwrap();
         assert!(buckets.keyed.len() <= crate::keyed::MOST);
+    }
+
+    #[test]
+    fn what_can_be_shed_leaves_half_behind() {
+        let now = Instant::now();
+        let taken = |minimum, criticality| {
+            let budget = RetryBudget::of(0.1, minimum).unwrap();
+            let mut taken = 0;
+            while let Ok(token) = budget.withdraw(Key::SHARED, criticality, now) {
+                token.spend();
+                taken += 1;
+            }
+            (taken, drain(&budget, Key::SHARED, now))
+        };
+        assert_eq!(taken(3, Criticality::Sheddable), (15, 15));
+        for other in [
+            Criticality::SheddablePlus,
+            Criticality::Critical,
+            Criticality::CriticalPlus,
+        ] {
+            assert_eq!(taken(3, other), (30, 0));
+        }
+        // With a capacity of one there is no half to leave.
+        assert_eq!(taken(0, Criticality::Sheddable), (1, 0));
     }
 
     #[test]

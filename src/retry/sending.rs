@@ -189,7 +189,9 @@ impl<Request> Sending<Request> {
         let entry = self.note_attempt(rules, judged, &result, now);
         let plan = self.plan(rules);
         let failure = self.look_at(rules, plan, judged, &result);
-        let (deadline, normal) = self.call.with(|scope| (scope.deadline, scope.normal));
+        let (deadline, normal, criticality) = self
+            .call
+            .with(|scope| (scope.deadline, scope.normal, scope.criticality));
         let left = deadline.map(|at| at.saturating_duration_since(now));
         let has_copy = self.copy.is_some();
         self.keep(entry);
@@ -207,7 +209,7 @@ impl<Request> Sending<Request> {
         let reason = match next {
             Next::Stop(reason) => reason,
             // Charged last (rule 19).
-            Next::Wait(delay) => match rules.budget.withdraw(self.key, now) {
+            Next::Wait(delay) => match rules.budget.withdraw(self.key, criticality, now) {
                 Ok(token) => {
                     self.token = Some(token);
                     self.delay = delay;
