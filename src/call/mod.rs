@@ -131,7 +131,6 @@ pub fn with_deadline<F: Future>(remaining: Duration, future: F) -> WithDeadline<
 ///
 /// let slow = stack.oneshot(Duration::from_secs(5));
 /// let patient = CallOverride::new().deadline(Duration::from_secs(10));
-/// # // `oneshot` has not called yet: the override is in place when it does.
 /// assert_eq!(call::with_override(patient, slow).await.unwrap(), "done");
 /// # }
 /// ```

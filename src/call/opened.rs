@@ -40,9 +40,10 @@ pub(crate) struct Opened {
     pub(crate) scope: Scope,
     listeners: Listeners,
     finished: bool,
-    /// There was nothing around in `call`; a buffer may have been in between, so look again at the
-    /// first poll.
-    alone: bool,
+    /// What is around in `call` need not be what is around when the future is polled: a buffer above
+    /// runs `call` on its worker, and a future can be made first and wrapped in an offer or an override
+    /// afterwards. So the first poll looks again.
+    polled: bool,
 }
 
 /// What the opener of a call can say of its result when no retry layer has said more.
@@ -56,23 +57,19 @@ pub(crate) struct Judged<'a> {
 impl Opened {
     /// Opens a scope for a call that begins at `started`, inside whatever is around.
     pub(crate) fn open(listeners: Listeners, started: Instant) -> Self {
-        let mut alone = false;
-        let scope = with_current(|outer| {
-            alone = outer.is_empty();
-            Some(outer.nested(started))
-        })
-        .unwrap_or_else(|| Scope::EMPTY.nested(started));
+        let scope = with_current(|outer| Some(outer.nested(started)))
+            .unwrap_or_else(|| Scope::EMPTY.nested(started));
         Self {
             scope,
             listeners,
             finished: false,
-            alone,
+            polled: false,
         }
     }
 
-    /// To be called at the first poll: whether something is around now that was not in `call`.
+    /// To be called at each poll: takes over what is around at the first, and says whether it did.
     pub(crate) fn settle(&mut self) -> bool {
-        mem::take(&mut self.alone)
+        !mem::replace(&mut self.polled, true)
             && with_current(|outer| {
                 if outer.is_empty() {
                     return false;
@@ -253,7 +250,7 @@ impl Membership {
                 *self = Self::Own(Opened::open(listeners.clone(), started));
                 true
             }
-            Self::Own(opened) if !opened.alone => false,
+            Self::Own(opened) if opened.polled => false,
             Self::Own(opened) => {
                 if with_current(|scope| scope.call && joins(scope)) {
                     // Nothing has happened in it yet, so nothing is said of it.

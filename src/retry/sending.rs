@@ -26,6 +26,8 @@ pub(super) struct Sending<Request> {
     pub(super) by_request: Repeat,
     /// The one retry of a request that never left has been made.
     unprocessed_spent: bool,
+    /// `NestedRetry` has been raised.
+    told_of_nesting: bool,
     pub(super) attempt: u32,
     pub(super) attempt_started: Instant,
     /// The backoff before this attempt, or before the next one while it is slept.
@@ -61,6 +63,7 @@ impl<Request> Sending<Request> {
             key,
             by_request,
             unprocessed_spent: false,
+            told_of_nesting: false,
             attempt: 1,
             attempt_started: started,
             delay: Duration::ZERO,
@@ -119,7 +122,7 @@ impl<Request> Sending<Request> {
             }
             scope.inside_retry
         });
-        if nested && rules.attempts > 1 && attempt == 1 {
+        if nested && rules.attempts > 1 && !mem::replace(&mut self.told_of_nesting, true) {
             rules.listeners.raise(|| Event {
                 attempt,
                 ..Event::new(EventKind::NestedRetry)
