@@ -12,7 +12,7 @@ use pin_project::pin_project;
 use super::body::{BufferedBody, BufferedTrailers, Prefix};
 use super::layer::BufferResponsesLayer;
 use crate::body_of::BodyOf;
-use crate::call::{Setting, with_call, with_current};
+use crate::call::{Scope, Setting, refined, with_call, with_current};
 use crate::error::BoxError;
 use crate::event::{Event, EventKind};
 
@@ -100,7 +100,11 @@ where
                     let Some(ongoing) = reading else {
                         return Poll::Pending; // polled again after it was ready
                     };
-                    let end = ready!(ongoing.poll_end(cx));
+                    // What happens to the body now is told as the attempt's (rule 34).
+                    let exchange = |scope: &mut Scope, buffering: &mut bool| {
+                        std::mem::swap(&mut scope.buffering, buffering);
+                    };
+                    let end = ready!(refined(true, exchange, || ongoing.poll_end(cx)));
                     let Some(done) = reading.take() else {
                         return Poll::Pending; // it was there a line ago
                     };

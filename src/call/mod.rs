@@ -30,7 +30,7 @@ pub use self::overrides::{CallOverride, Setting};
 
 pub(crate) use self::claim::{Claim, Mark as ClaimMark};
 pub(crate) use self::opened::{Judged, Membership, Opened};
-pub(crate) use self::scope::{Failures, Scope, with_call, with_current};
+pub(crate) use self::scope::{Failures, Scope, refined, with_call, with_current};
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was
 /// offered, whichever ends first. Zero when it is over, `None` when nothing bounds this work.

@@ -65,6 +65,8 @@ pub(crate) struct Scope {
     pub(crate) retrying: bool,
     /// This attempt's response was too large to buffer and is being handed over live.
     pub(crate) spilled: bool,
+    /// The body is being read inside the attempt.
+    pub(crate) buffering: bool,
     /// The opener has ended the call itself: what is dropped now was not abandoned by the caller.
     pub(crate) ended: bool,
     /// How the retry layer ended the call.
@@ -104,6 +106,7 @@ impl Scope {
         joined_by_retry: false,
         retrying: false,
         spilled: false,
+        buffering: false,
         ended: false,
         ending: None,
         failures: None,

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::gap::Gap;
 use super::predicate::{AnyBytes, Progress};
+use crate::call::with_current;
 use crate::error::{AttemptStalled, BoxError};
 use crate::event::{Event, EventKind, Listeners};
 
@@ -157,11 +158,14 @@ where
                 };
                 this.inner.set(None);
                 *this.timer = None;
-                this.listeners.raise(|| Event {
-                    duration: Some(stalled.gap),
-                    error: Some(&stalled),
-                    ..Event::new(EventKind::Stalled)
-                });
+                // Where the body is read inside an attempt, this is that attempt's failure (rule 34).
+                if !with_current(|scope| scope.call && scope.buffering) {
+                    this.listeners.raise(|| Event {
+                        duration: Some(stalled.gap),
+                        error: Some(&stalled),
+                        ..Event::new(EventKind::Stalled)
+                    });
+                }
                 Poll::Ready(Some(Err(stalled.into())))
             }
         }
