@@ -311,6 +311,15 @@ pub(crate) fn client_http2() -> Client<HttpConnector, Body> {
         .build_http()
 }
 
+/// A client of requests with any body.
+pub(crate) fn client_of<B>() -> Client<HttpConnector, B>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
 pub(crate) fn request(method: Method, uri: Uri, body: &'static str) -> Request<Body> {
     let mut request = Request::new(Full::from(body));
     *request.method_mut() = method;
