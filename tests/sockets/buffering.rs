@@ -208,7 +208,9 @@ async fn buffered_trailers_are_in_the_body_and_in_the_extensions() {
 }
 
 /// Answers with this head, and says nothing after it.
-fn only_a_head(head: &'static str) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+fn only_a_head(
+    head: &'static str,
+) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     move |mut connection| {
         Box::pin(async move {
             while connection.request().await.is_some() {

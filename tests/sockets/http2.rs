@@ -130,10 +130,7 @@ async fn serve(stream: TcpStream, answer: fn(usize) -> Answer, seen: Arc<Mutex<V
 async fn call(
     request: Request<Body>,
     unprocessed: bool,
-) -> (
-    Result<Response<hyper::body::Incoming>, BoxError>,
-    Recorder,
-) {
+) -> (Result<Response<hyper::body::Incoming>, BoxError>, Recorder) {
     let recorder = Recorder::default();
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(LONG).on_event(recorder.listener()))

@@ -136,7 +136,10 @@ async fn what_cannot_be_copied_is_sent_once_and_its_failure_returned() {
     assert_eq!(text(response.into_body()).await, "the first one fails");
     assert_eq!(lock(&received).len(), 1);
     assert_eq!(lock(&received)[0].body, "the whole letter");
-    assert_eq!(recorder.kinds(), [EventKind::Attempt, EventKind::NotRetried]);
+    assert_eq!(
+        recorder.kinds(),
+        [EventKind::Attempt, EventKind::NotRetried]
+    );
     assert_eq!(recorder.terminal().stop, Some(StopReason::NotReplayable));
 }
 
@@ -298,8 +301,8 @@ async fn a_post_to_a_refused_connection_is_sent_again_only_where_asked_for_and_o
 async fn a_post_that_was_refused_arrives_once_and_whole() {
     let refusing = Refusing::new();
     let address = refusing.address;
-    let (refusing, listening) = (Mutex::new(Some(refusing)), Arc::new(Mutex::new(None)));
-    let listened = listening.clone();
+    let (refusing, server) = (Mutex::new(Some(refusing)), Arc::new(Mutex::new(None)));
+    let kept = server.clone();
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(LONG))
         .layer(
@@ -314,7 +317,7 @@ async fn a_post_that_was_refused_arrives_once_and_whole() {
                                 connection.write(answer("200 OK", "taken")).await;
                             }
                         };
-                        *lock(&listened) = Some(RawServer::on(listener, script, false));
+                        *lock(&kept) = Some(RawServer::on(listener, script, false));
                     }
                 }),
         )
@@ -323,7 +326,7 @@ async fn a_post_that_was_refused_arrives_once_and_whole() {
 
     let response = stack.oneshot(post(uri(address))).await.unwrap();
     assert_eq!(text(response.into_body()).await, "taken");
-    let requests = lock(&listening).as_ref().unwrap().requests();
+    let requests = lock(&server).as_ref().unwrap().requests();
     assert_eq!(requests.len(), 1);
     assert!(requests[0].head.starts_with("POST / "));
     assert_eq!(requests[0].body, b"once");
@@ -541,7 +544,10 @@ async fn a_wait_that_does_not_fit_gives_the_response_that_asked_for_it_at_once()
         recorder.of(EventKind::Attempt)[0].verdict,
         Some(Verdict::Throttled)
     );
-    assert_eq!(recorder.kinds(), [EventKind::Attempt, EventKind::NotRetried]);
+    assert_eq!(
+        recorder.kinds(),
+        [EventKind::Attempt, EventKind::NotRetried]
+    );
     let stop = recorder.terminal().stop;
     assert_eq!(stop, Some(StopReason::RetryAfterTooLong));
 }
@@ -582,13 +588,11 @@ macro_rules! attempt_timeout_through {
         async fn $name() {
             let server = RawServer::start(silent_first).await;
             let recorder = Recorder::default();
-            let $builder = ServiceBuilder::new()
-                .layer(DeadlineLayer::new(LONG))
-                .layer(
-                    RetryLayer::http()
-                        .backoff(Backoff::none())
-                        .on_event(recorder.listener()),
-                );
+            let $builder = ServiceBuilder::new().layer(DeadlineLayer::new(LONG)).layer(
+                RetryLayer::http()
+                    .backoff(Backoff::none())
+                    .on_event(recorder.listener()),
+            );
             let stack = $between
                 .layer(AttemptTimeoutLayer::http(ms(400)))
                 .service(client());

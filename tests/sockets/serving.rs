@@ -83,8 +83,9 @@ macro_rules! outer {
 async fn bytes_of(method: &str, uri: &Uri) -> (String, String) {
     let authority = uri.authority().unwrap();
     let mut stream = TcpStream::connect(authority.as_str()).await.unwrap();
-    let request =
-        format!("{method} / HTTP/1.1\r\nhost: {authority}\r\nte: trailers\r\nconnection: close, te\r\n\r\n");
+    let request = format!(
+        "{method} / HTTP/1.1\r\nhost: {authority}\r\nte: trailers\r\nconnection: close, te\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
     let read = timeout(LONG, stream.read_to_end(&mut bytes));
@@ -149,7 +150,10 @@ fn assert_length(head: &str, body: &str) {
 /// Asserts that a response is chunked on the wire, and has no length.
 fn assert_chunked(head: &str, body: &str) {
     assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
-    assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
+    assert!(
+        head.contains("\r\ntransfer-encoding: chunked\r\n"),
+        "{head}"
+    );
     assert!(!head.contains("content-length"), "{head}");
     assert_eq!(dechunked(body).0, "hello world");
 }
@@ -252,6 +256,9 @@ async fn the_length_that_a_head_request_asks_for_is_passed_on() {
         .service(client_of());
     let (proxy, _task) = proxy(stack, server.uri(), false).await;
     let (head, body) = bytes_of("HEAD", &proxy).await;
-    assert!(head.contains("\r\ncontent-length: 1000000000\r\n"), "{head}");
+    assert!(
+        head.contains("\r\ncontent-length: 1000000000\r\n"),
+        "{head}"
+    );
     assert_eq!(body, "");
 }

@@ -149,6 +149,7 @@ impl RawServer {
                     number,
                     stream,
                     read: Vec::new(),
+                    closed: false,
                     sight: seen.clone(),
                 });
                 if one_at_a_time {
@@ -180,6 +181,7 @@ pub(crate) struct Connection {
     pub(crate) number: usize,
     pub(crate) stream: TcpStream,
     read: Vec<u8>,
+    closed: bool,
     sight: Sight,
 }
 
@@ -227,7 +229,8 @@ impl Connection {
     async fn more(&mut self) -> Option<()> {
         match self.stream.read_buf(&mut self.read).await {
             Ok(0) | Err(_) => {
-                lock(&self.sight.0).closed += 1;
+                let open = !std::mem::replace(&mut self.closed, true);
+                lock(&self.sight.0).closed += usize::from(open);
                 None
             }
             Ok(_) => Some(()),
@@ -341,7 +344,9 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    let read = timeout(LONG, body.collect()).await.expect("a body that ends");
+    let read = timeout(LONG, body.collect())
+        .await
+        .expect("a body that ends");
     let bytes = read.map_err(Into::into).unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -352,7 +357,10 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    match timeout(LONG, body.collect()).await.expect("a body that ends") {
+    match timeout(LONG, body.collect())
+        .await
+        .expect("a body that ends")
+    {
         Ok(_) => panic!("the body is whole"),
         Err(error) => error.into(),
     }
