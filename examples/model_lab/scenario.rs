@@ -113,7 +113,7 @@ const fn ours(
     }
 }
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
+pub(crate) static SCENARIOS: &[Scenario] = &[
     today(
         "long-answer",
         "30 s in all, 10 s an attempt",
