@@ -50,7 +50,7 @@ impl Args {
             let Some(text) = arg.to_str() else {
                 return Err(Instead::Refuse(format!(
                     "unknown argument {}",
-                    arg.display()
+                    arg.to_string_lossy()
                 )));
             };
             // `--speed=5` is `--speed 5`.
@@ -77,7 +77,7 @@ impl Args {
 fn speed(value: &OsString) -> Result<u32, Instead> {
     let speed = value.to_str().and_then(|text| text.parse().ok());
     speed.filter(|n| SPEEDS.contains(n)).ok_or_else(|| {
-        let value = value.display();
+        let value = value.to_string_lossy();
         Instead::Refuse(format!(
             "--speed {value}: one of {SPEEDS:?}, since Retry-After counts whole seconds"
         ))

@@ -83,8 +83,8 @@ async fn lab(args: &Args) -> Result<bool, BoxError> {
         missing.clear();
         for run in measured {
             if again && !run.broken_promises(slack).is_empty() {
-                let (name, stack) = (run.scenario.name, run.scenario.stack.name());
-                eprintln!("{name}, {stack}: timers were {late:?} late; measured again");
+                let scenario = run.scenario;
+                eprintln!("{scenario}: timers were {late:?} late; measured again");
                 missing.push(run.scenario);
             } else {
                 runs.push(run);
@@ -110,11 +110,7 @@ async fn lab(args: &Args) -> Result<bool, BoxError> {
     let mut kept = true;
     for run in &runs {
         for broken in run.broken_promises(slack) {
-            eprintln!(
-                "{}, {}: {broken}",
-                run.scenario.name,
-                run.scenario.stack.name()
-            );
+            eprintln!("{}: {broken}", run.scenario);
             kept = false;
         }
     }

@@ -72,9 +72,10 @@ impl Ours {
     /// Builds it; `ended` counts the attempts that its events tell of.
     pub(crate) fn client(&self, time: ModelTime, ended: &Arc<AtomicU32>) -> Client {
         let progress = ProgressBoundLayer::new(time.real(self.gap));
-        let mut client = match self.content_only {
-            false => boxed(progress.layer(client::hyper())),
-            true => boxed(progress.progress_when(carries_data).layer(client::hyper())),
+        let mut client = if self.content_only {
+            boxed(progress.progress_when(carries_data).layer(client::hyper()))
+        } else {
+            boxed(progress.layer(client::hyper()))
         };
         if self.buffered {
             client = boxed(BufferResponsesLayer::new().layer(client));

@@ -7,10 +7,9 @@ use crate::run::Run;
 /// One line, as soon as a run has ended.
 pub(crate) fn line(run: &Run) -> String {
     format!(
-        "{:>6.1} s  {}, {}: {} after {}, {} tokens generated, {} received",
+        "{:>6.1} s  {}: {} after {}, {} tokens generated, {} received",
         run.ended,
-        run.scenario.name,
-        run.scenario.stack.name(),
+        run.scenario,
         run.outcome,
         counted(run.requests(), "request"),
         run.generated(),

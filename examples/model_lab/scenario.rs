@@ -1,5 +1,6 @@
 //! The scenarios: what the model does, under which stack, and what our policy promises of it.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::ours::{Call, Ours};
@@ -16,6 +17,12 @@ pub(crate) struct Scenario {
     /// What the first request is answered with, the second, and so on; the last is repeated.
     pub(crate) answers: &'static [Answer],
     pub(crate) stack: Stack,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.name, self.stack.name())
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -5,10 +5,10 @@ use crate::run::{Run, WATCHDOG};
 use crate::scenario::Stack;
 
 /// Where the columns begin, and where the picture ends.
-const STACK: f64 = 236.0;
-const CHART: f64 = 508.0;
-const OUTCOME: f64 = 1008.0;
-const WIDTH: f64 = 1256.0;
+const STACK: f64 = 276.0;
+const CHART: f64 = 552.0;
+const OUTCOME: f64 = 1044.0;
+const WIDTH: f64 = 1320.0;
 
 const TOP: f64 = 128.0;
 const ROW: f64 = 22.0;
@@ -48,7 +48,7 @@ fn height(group: &[Run]) -> f64 {
 
 /// Where a moment, in the model's seconds, is on the time axis.
 fn x(seconds: f64) -> f64 {
-    let scale = (OUTCOME - 24.0 - CHART) / WATCHDOG.as_secs_f64();
+    let scale = (OUTCOME - 36.0 - CHART) / WATCHDOG.as_secs_f64();
     CHART + seconds.min(WATCHDOG.as_secs_f64()) * scale
 }
 
@@ -72,19 +72,19 @@ fn frame(bottom: f64) -> Vec<String> {
             (24.0, 64.0),
             FAINT,
             "",
-            "It answers with 780 tokens in 40 s. One bar is one request that it saw; the mark is where the call ended for its caller.",
+            "It answers with 780 tokens in 40 s. One bar is one request that it saw; the mark stands where the call ended for its caller.",
         ),
     ];
     for (at, opacity, meaning) in [
         (24.0, 1.0, "the model is writing"),
-        (204.0, 0.25, "an open request, nothing written"),
+        (210.0, 0.25, "an open request, nothing written"),
     ] {
         for (dx, color) in [(0.0, TODAY), (14.0, OURS)] {
             parts.push(bar((at + dx, 78.0), 14.0, color, opacity));
         }
         parts.push(text((at + 36.0, 90.0), FAINT, "", meaning));
     }
-    for (at, good, meaning) in [(464.0, true, "answered"), (564.0, false, "not answered")] {
+    for (at, good, meaning) in [(490.0, true, "answered"), (590.0, false, "not answered")] {
         parts.push(mark((at, 85.0), good));
         parts.push(text((at + 14.0, 90.0), FAINT, "", meaning));
     }
@@ -138,7 +138,7 @@ fn row(parts: &mut Vec<String>, run: &Run, middle: f64) {
         stack,
     ));
     parts.push(text(
-        (STACK + 46.0, baseline),
+        (STACK + 50.0, baseline),
         FAINT,
         r#"font-size="12""#,
         run.scenario.setting,
@@ -152,7 +152,8 @@ fn row(parts: &mut Vec<String>, run: &Run, middle: f64) {
     ));
     for (number, seen) in (1..).zip(&run.seen) {
         let from = x(seen.arrived);
-        let width = (x(seen.ended.unwrap_or(run.ended)) - from).max(3.0);
+        // A little less than it took, so that two that touch are seen to be two.
+        let width = (x(seen.ended.unwrap_or(run.ended)) - from - 1.0).max(3.0);
         let y = middle - BAR / 2.0;
         // White beneath, since the pale one is transparent.
         parts.push(bar((from, y), width, "#ffffff", 1.0));
@@ -160,7 +161,7 @@ fn row(parts: &mut Vec<String>, run: &Run, middle: f64) {
         let opacity = if width > 3.0 { 0.25 } else { 1.0 };
         parts.push(bar((from, y), width, color, opacity));
         if let Some(wrote) = seen.wrote {
-            parts.push(bar((from, y), x(wrote) - from, color, 1.0));
+            parts.push(bar((from, y), (x(wrote) - from - 1.0).max(0.0), color, 1.0));
         }
         if run.seen.len() > 1 && width > 12.0 {
             let color = if seen.wrote.is_some() {
@@ -177,7 +178,8 @@ fn row(parts: &mut Vec<String>, run: &Run, middle: f64) {
             ));
         }
     }
-    parts.push(mark((x(run.ended), middle), is_answered(run)));
+    // Just behind the end, so that it hides nothing.
+    parts.push(mark((x(run.ended) + 12.0, middle), is_answered(run)));
 
     let color = if is_answered(run) { GOOD } else { BAD };
     parts.push(text(
@@ -210,9 +212,10 @@ fn bar((x, y): (f64, f64), width: f64, color: &str, opacity: f64) -> String {
 
 /// A tick or a cross, on a disc.
 fn mark((x, y): (f64, f64), good: bool) -> String {
-    let (color, sign) = match good {
-        true => (GOOD, "m-3.4 0.2 2.4 2.6 4.4-5.2"),
-        false => (BAD, "m-2.8-2.8 5.6 5.6m0-5.6-5.6 5.6"),
+    let (color, sign) = if good {
+        (GOOD, "m-3.4 0.2 2.4 2.6 4.4-5.2")
+    } else {
+        (BAD, "m-2.8-2.8 5.6 5.6m0-5.6-5.6 5.6")
     };
     format!(
         r##"<circle cx="{x:.1}" cy="{y}" r="7.5" fill="{color}" stroke="#ffffff" stroke-width="1.5"/><path d="M{x:.1} {y}{sign}" fill="none" stroke="#ffffff" stroke-width="1.8"/>"##
