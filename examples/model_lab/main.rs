@@ -21,6 +21,7 @@ mod ours;
 mod report;
 mod run;
 mod scenario;
+mod scenarios;
 mod server;
 mod svg;
 mod today;
@@ -35,7 +36,8 @@ use self::args::{Args, HELP, Instead};
 use self::lateness::Lateness;
 use self::model_time::ModelTime;
 use self::run::Run;
-use self::scenario::{SCENARIOS, Scenario};
+use self::scenario::Scenario;
+use self::scenarios::SCENARIOS;
 
 /// What a machine that is not idle adds to a figure, in real time.
 const SLACK: Duration = Duration::from_millis(100);

@@ -1,10 +1,9 @@
-//! The scenarios: what the model does, under which stack, and what our policy promises of it.
+//! What a scenario is: how the model answers, under which stack, and what our policy promises.
 
 use std::fmt;
-use std::time::Duration;
 
-use crate::ours::{Call, Ours};
-use crate::server::{Answer, TOKENS};
+use crate::ours::Ours;
+use crate::server::Answer;
 use crate::today::Today;
 
 /// One scenario under one stack.
@@ -17,6 +16,41 @@ pub(crate) struct Scenario {
     /// What the first request is answered with, the second, and so on; the last is repeated.
     pub(crate) answers: &'static [Answer],
     pub(crate) stack: Stack,
+}
+
+impl Scenario {
+    /// A POST to a model, under tower's stack.
+    pub(crate) const fn today(
+        name: &'static str,
+        setting: &'static str,
+        answers: &'static [Answer],
+        stack: Today,
+    ) -> Self {
+        Self {
+            name,
+            setting,
+            method: "POST",
+            answers,
+            stack: Stack::Today(stack),
+        }
+    }
+
+    /// A POST to a model, under ours.
+    pub(crate) const fn ours(
+        name: &'static str,
+        setting: &'static str,
+        answers: &'static [Answer],
+        stack: Ours,
+        promise: Promise,
+    ) -> Self {
+        Self {
+            name,
+            setting,
+            method: "POST",
+            answers,
+            stack: Stack::Ours(stack, promise),
+        }
+    }
 }
 
 impl fmt::Display for Scenario {
@@ -51,301 +85,3 @@ pub(crate) struct Promise {
     /// The earliest and the latest end in the model's seconds; they differ by the jitter.
     pub(crate) ended: (f64, f64),
 }
-
-/// One request, the whole answer, at 40 s.
-const ANSWERED: Promise = Promise {
-    requests: 1,
-    generated: TOKENS,
-    received: TOKENS,
-    outcome: "complete",
-    ended: (40.0, 40.0),
-};
-
-/// 100 tokens in 6 s, and 15 s without another.
-const STALLED: Promise = Promise {
-    generated: 100,
-    received: 100,
-    outcome: "AttemptStalled",
-    ended: (21.0, 21.0),
-    ..ANSWERED
-};
-
-/// Sent back, at once.
-const THROTTLED: Promise = Promise {
-    generated: 0,
-    received: 0,
-    outcome: "429",
-    ended: (0.0, 0.0),
-    ..ANSWERED
-};
-
-const STALLING: &[Answer] = &[Answer::StallingEvents { keep_alive: false }];
-const STALLING_KEPT_ALIVE: &[Answer] = &[Answer::StallingEvents { keep_alive: true }];
-const STALLING_ONCE: &[Answer] = &[Answer::StallingEvents { keep_alive: false }, Answer::Events];
-const THROTTLING: &[Answer] = &[Answer::TooManyRequests { retry_after: None }];
-const THROTTLING_20_S: &[Answer] = &[Answer::TooManyRequests {
-    retry_after: Some(Duration::from_secs(20)),
-}];
-
-/// A POST to a model, under tower's stack.
-const fn today(
-    name: &'static str,
-    setting: &'static str,
-    answers: &'static [Answer],
-    stack: Today,
-) -> Scenario {
-    Scenario {
-        name,
-        setting,
-        method: "POST",
-        answers,
-        stack: Stack::Today(stack),
-    }
-}
-
-/// A POST to a model, under ours.
-const fn ours(
-    name: &'static str,
-    setting: &'static str,
-    answers: &'static [Answer],
-    stack: Ours,
-    promise: Promise,
-) -> Scenario {
-    Scenario {
-        name,
-        setting,
-        method: "POST",
-        answers,
-        stack: Stack::Ours(stack, promise),
-    }
-}
-
-pub(crate) static SCENARIOS: &[Scenario] = &[
-    today(
-        "long-answer",
-        "30 s in all, 10 s an attempt",
-        &[Answer::AtTheEnd],
-        Today::DEFAULTS,
-    ),
-    ours(
-        "long-answer",
-        "deadline 180 s, attempt 90 s",
-        &[Answer::AtTheEnd],
-        Ours::FOR_THE_MODEL,
-        ANSWERED,
-    ),
-    today(
-        "retries-off",
-        "no retries",
-        &[Answer::AtTheEnd],
-        Today {
-            retries: 0,
-            ..Today::DEFAULTS
-        },
-    ),
-    today(
-        "total-raised",
-        "60 s in all",
-        &[Answer::AtTheEnd],
-        Today {
-            total: Some(Duration::from_secs(60)),
-            ..Today::DEFAULTS
-        },
-    ),
-    today(
-        "nested-stacks",
-        "a 90 s stack inside the defaults",
-        &[Answer::AtTheEnd],
-        Today {
-            inside: Some(&Today {
-                total: Some(Duration::from_secs(180)),
-                attempt: Duration::from_secs(90),
-                ..Today::DEFAULTS
-            }),
-            ..Today::DEFAULTS
-        },
-    ),
-    ours(
-        "nested-stacks",
-        "the call overrides the defaults",
-        &[Answer::AtTheEnd],
-        Ours {
-            call: Call::Sized {
-                deadline: Duration::from_secs(180),
-                attempt: Duration::from_secs(90),
-            },
-            ..Ours::DEFAULTS
-        },
-        ANSWERED,
-    ),
-    today(
-        "streaming",
-        "the defaults",
-        &[Answer::Events],
-        Today::DEFAULTS,
-    ),
-    ours(
-        "streaming",
-        "gap 15 s",
-        &[Answer::Events],
-        Ours::FOR_A_STREAM,
-        ANSWERED,
-    ),
-    today(
-        "head-first",
-        "the defaults",
-        &[Answer::HeadFirst],
-        Today::DEFAULTS,
-    ),
-    // Between head and body lies the whole generation: the gap has to be that of an attempt.
-    ours(
-        "head-first",
-        "gap 90 s",
-        &[Answer::HeadFirst],
-        Ours::FOR_THE_MODEL,
-        ANSWERED,
-    ),
-    today(
-        "stalled-stream",
-        "nothing bounds the body",
-        STALLING,
-        Today::DEFAULTS,
-    ),
-    ours(
-        "stalled-stream",
-        "gap 15 s",
-        STALLING,
-        Ours::FOR_A_STREAM,
-        STALLED,
-    ),
-    today(
-        "stalled-keepalive",
-        "nothing bounds the body",
-        STALLING_KEPT_ALIVE,
-        Today::DEFAULTS,
-    ),
-    // A comment is a byte that arrived: without a predicate this is no stall, and nothing else here
-    // bounds the body.
-    ours(
-        "stalled-keepalive",
-        "gap 15 s, comments count",
-        STALLING_KEPT_ALIVE,
-        Ours::FOR_A_STREAM,
-        Promise {
-            outcome: "watchdog",
-            ended: (120.0, 120.0),
-            ..STALLED
-        },
-    ),
-    ours(
-        "stalled-keepalive-progress-when",
-        "gap 15 s, only data counts",
-        STALLING_KEPT_ALIVE,
-        Ours {
-            content_only: true,
-            ..Ours::FOR_A_STREAM
-        },
-        STALLED,
-    ),
-    ours(
-        "stalled-buffered",
-        "gap 15 s, buffered, retry allowed",
-        STALLING_ONCE,
-        Ours {
-            buffered: true,
-            call: Call::MayBeRepeated,
-            ..Ours::FOR_A_STREAM
-        },
-        // The stall, up to 100 ms of backoff, the answer.
-        Promise {
-            requests: 2,
-            generated: 100 + TOKENS,
-            ended: (61.0, 61.1),
-            ..ANSWERED
-        },
-    ),
-    today("429-post", "POST retried", THROTTLING, Today::DEFAULTS),
-    ours(
-        "429-post",
-        "POST not retried",
-        THROTTLING,
-        Ours::FOR_THE_MODEL,
-        THROTTLED,
-    ),
-    today(
-        "429-retry-allowed",
-        "POST retried",
-        THROTTLING,
-        Today::DEFAULTS,
-    ),
-    ours(
-        "429-retry-allowed",
-        "deadline 30 s, retry allowed",
-        THROTTLING,
-        Ours {
-            retry_unsafe_methods: true,
-            ..Ours::DEFAULTS
-        },
-        // Up to 1 s of backoff, then up to 2 s.
-        Promise {
-            requests: 3,
-            ended: (0.0, 3.0),
-            ..THROTTLED
-        },
-    ),
-    today(
-        "429-retry-after",
-        "POST retried",
-        THROTTLING_20_S,
-        Today::DEFAULTS,
-    ),
-    ours(
-        "429-retry-after",
-        "deadline 30 s, retry allowed",
-        THROTTLING_20_S,
-        Ours {
-            retry_unsafe_methods: true,
-            ..Ours::DEFAULTS
-        },
-        // What was asked for, and a spread of up to 1 s. Another 20 s would not fit.
-        Promise {
-            requests: 2,
-            ended: (20.0, 21.0),
-            ..THROTTLED
-        },
-    ),
-    Scenario {
-        method: "GET",
-        ..today(
-            "ninety-second-bug",
-            "one timeout of 30 s, 3 attempts",
-            &[Answer::Never],
-            Today {
-                total: None,
-                attempt: Duration::from_secs(30),
-                retries: 2,
-                backoff: Duration::ZERO,
-                inside: None,
-            },
-        )
-    },
-    Scenario {
-        method: "GET",
-        ..ours(
-            "ninety-second-bug",
-            "deadline 30 s, attempts of 2 s",
-            &[Answer::Never],
-            Ours {
-                attempt: Duration::from_secs(2),
-                ..Ours::DEFAULTS
-            },
-            // Three attempts, with up to 100 ms and up to 200 ms of backoff between them.
-            Promise {
-                requests: 3,
-                outcome: "AttemptTimedOut",
-                ended: (6.0, 6.3),
-                ..THROTTLED
-            },
-        )
-    },
-];
