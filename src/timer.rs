@@ -6,18 +6,46 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::call::with_current;
+
 /// Ready once `until` has come; otherwise the task is woken when it does.
 ///
 /// The clock decides, not the timer: beside a busy future tokio's cooperative budget can leave a
 /// timer pending for ever (rule 9).
 pub(crate) fn poll_until(
-    mut timer: Pin<&mut Option<Sleep>>,
+    timer: Pin<&mut Option<Sleep>>,
     until: Instant,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     if Instant::now() >= until {
         return Poll::Ready(());
     }
+    arm(timer, until, cx)
+}
+
+/// The same, beneath a deadline: its timer serves this wait too, where it can.
+pub(crate) fn poll_until_hosted(
+    mut timer: Pin<&mut Option<Sleep>>,
+    until: Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let now = Instant::now();
+    if now >= until {
+        return Poll::Ready(());
+    }
+    if with_current(|scope| scope.host.ask(cx.waker(), until, now)) {
+        timer.set(None);
+        return Poll::Pending;
+    }
+    arm(timer, until, cx)
+}
+
+/// Sets the timer to `until`, and has it wake the task.
+pub(crate) fn arm(
+    mut timer: Pin<&mut Option<Sleep>>,
+    until: Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     match timer.as_mut().as_pin_mut() {
         None => timer.set(Some(sleep_until(until))),
         Some(sleep) if sleep.deadline() != until => sleep.reset(until),

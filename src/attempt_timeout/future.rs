@@ -4,16 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::pin_project;
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{Bound, Claim, Judged, Membership};
+use crate::call::{Bound, Judged, Membership};
 use crate::classify::{Classify, Verdict, verdict_of};
-use crate::error::{AttemptTimedOut, BoxError};
+use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
 use crate::latency::{Estimate, Generation};
 use crate::timer;
@@ -22,16 +22,15 @@ use crate::timer;
 const ORPHANED_AFTER: Duration = Duration::from_secs(1);
 
 /// The future of [`AttemptTimeout`](super::AttemptTimeout).
-#[pin_project]
+#[pin_project(project = Projected)]
 #[must_use = "futures do nothing unless polled"]
 pub struct AttemptTimeoutFuture<F, C> {
     /// Gone once the attempt has ended.
     #[pin]
     inner: Option<F>,
-    /// Made at the first poll that ends pending.
+    /// Made at the first poll that ends pending, where no deadline above has one that serves.
     #[pin]
     timer: Option<Sleep>,
-    claim: Claim,
     started: Instant,
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
     ceiling: Ceiling,
@@ -61,7 +60,6 @@ impl<F, C> AttemptTimeoutFuture<F, C> {
         Self {
             inner: Some(inner),
             timer: None,
-            claim: Claim::default(),
             started,
             ceiling: Ceiling::NotYet,
             call,
@@ -89,10 +87,10 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let listeners = &this.terms.listeners;
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
+        let listeners = &this.terms.listeners;
         if this.call.settle(listeners, *this.started, |_| true) {
             *this.ceiling = Ceiling::NotYet;
         }
@@ -100,130 +98,162 @@ where
         // Inner first, then the clock (rule 9).
         let polled = this.call.enter(|| inner.poll(cx));
         if let Poll::Ready(result) = polled {
-            this.claim.withdraw();
-            this.call.enter(|| this.inner.set(None));
-            this.timer.set(None);
             let result = result.map_err(Into::into);
-            if !listeners.is_empty() || this.terms.measuring.is_some() {
-                let now = Instant::now();
-                let ceiling = ceiling_of(this.ceiling, this.call, *this.started, this.terms);
-                report_if_orphaned(listeners, this.call, *this.started, ceiling, now);
-                if let Some((generation, estimate)) = &this.terms.measuring {
-                    let verdict = verdict_of(&this.terms.classifier, &result);
-                    let in_time = ceiling.is_none_or(|ceiling| now <= ceiling.at);
-                    if verdict == Verdict::Ok && in_time {
-                        let latency = now.saturating_duration_since(*this.started);
-                        estimate.record(latency, *generation, now);
-                    } else {
-                        estimate.record_other();
-                    }
-                    if verdict != Verdict::Ok {
-                        this.call.with(|scope| scope.normal = estimate.median(now));
-                    }
-                }
-            }
-            if let Membership::Own(opened) = this.call {
-                opened.conclude(judge(&this.terms.classifier, &result));
-            }
-            return Poll::Ready(result);
+            return Poll::Ready(match this.timed_out_by_a_stall(&result) {
+                Some(ceiling) => this.timed_out(ceiling),
+                None => this.ended(result),
+            });
         }
 
-        let Some(ceiling) = ceiling_of(this.ceiling, this.call, *this.started, this.terms) else {
+        let Some(ceiling) = this.ceiling() else {
             return Poll::Pending;
         };
         if ceiling.bound == Bound::Deadline && this.call.with(|scope| scope.enforced) {
             // The deadline's own layer ends the call, and has a better error to end it with.
             return Poll::Pending;
         }
-        if timer::poll_until(this.timer.as_mut(), ceiling.at, cx).is_pending() {
-            this.claim.make();
-            return Poll::Pending;
-        }
+        ready!(timer::poll_until_hosted(
+            this.timer.as_mut(),
+            ceiling.at,
+            cx
+        ));
+        Poll::Ready(this.timed_out(ceiling))
+    }
+}
 
+impl<F, C> Projected<'_, F, C> {
+    /// The inner future is ready with `result`.
+    fn ended<Res>(mut self, result: Result<Res, BoxError>) -> Result<Res, BoxError>
+    where
+        C: Classify<Res>,
+    {
+        self.call.enter(|| self.inner.set(None));
+        self.timer.set(None);
+        if !self.terms.listeners.is_empty() || self.terms.measuring.is_some() {
+            let now = Instant::now();
+            let ceiling = self.ceiling();
+            self.report_if_orphaned(ceiling, now);
+            self.measure(&result, ceiling, now);
+        }
+        if let Membership::Own(opened) = self.call {
+            opened.conclude(judge(&self.terms.classifier, &result));
+        }
+        result
+    }
+
+    fn measure<Res>(
+        &mut self,
+        result: &Result<Res, BoxError>,
+        ceiling: Option<Effective>,
+        now: Instant,
+    ) where
+        C: Classify<Res>,
+    {
+        let Some((generation, estimate)) = &self.terms.measuring else {
+            return;
+        };
+        let ok = verdict_of(&self.terms.classifier, result) == Verdict::Ok;
+        // What came after its ceiling is returned, and is no sample (rule 9).
+        if ok && ceiling.is_none_or(|ceiling| now <= ceiling.at) {
+            let latency = now.saturating_duration_since(*self.started);
+            estimate.record(latency, *generation, now);
+        } else {
+            estimate.record_other();
+        }
+        if !ok {
+            self.call.with(|scope| scope.normal = estimate.median(now));
+        }
+    }
+
+    /// The ceiling of an attempt whose buffered body stalled when the attempt's own time was over as
+    /// well: with equal bounds it is the attempt that timed out (rule 34).
+    fn timed_out_by_a_stall<Res>(&mut self, result: &Result<Res, BoxError>) -> Option<Effective> {
+        let stalled = result.as_ref().is_err_and(|e| e.is::<AttemptStalled>());
+        let ceiling = stalled.then(|| self.ceiling()).flatten()?;
+        (ceiling.bound != Bound::Deadline && Instant::now() >= ceiling.at).then_some(ceiling)
+    }
+
+    /// The ceiling has been reached.
+    fn timed_out<Res>(mut self, ceiling: Effective) -> Result<Res, BoxError> {
         let now = Instant::now();
-        this.claim.withdraw();
-        if let Membership::Own(opened) = this.call {
+        if let Membership::Own(opened) = self.call {
             opened.scope.ended = true;
         }
-        this.call.enter(|| this.inner.set(None));
-        this.timer.set(None);
-        report_if_orphaned(listeners, this.call, *this.started, Some(ceiling), now);
-        if let Some((generation, estimate)) = &this.terms.measuring {
-            if ceiling.bound != Bound::Measured {
-                estimate.record_other();
-            } else if estimate.record_cut(*generation, now) {
-                let attempt = this.call.with(|scope| scope.attempt);
-                listeners.raise(|| Event {
-                    attempt,
-                    ceiling: Some((ceiling.ceiling, ceiling.bound)),
-                    ..Event::new(EventKind::CeilingSuspended)
-                });
-            }
-            this.call.with(|scope| scope.normal = estimate.median(now));
-        }
+        self.call.enter(|| self.inner.set(None));
+        self.timer.set(None);
+        self.report_if_orphaned(Some(ceiling), now);
+        self.measure_cut(ceiling, now);
 
         if ceiling.bound == Bound::Deadline {
             // Nobody above in this task would end it: this one was carried here.
-            return Poll::Ready(Err(this.call.exceeded(now).into()));
+            return Err(self.call.exceeded(now).into());
         }
         let timed_out: BoxError = Box::new(AttemptTimedOut {
             ceiling: ceiling.ceiling,
             bound: ceiling.bound,
-            elapsed: now.saturating_duration_since(*this.started),
+            elapsed: now.saturating_duration_since(*self.started),
             log: OnceLock::new(),
         });
-        if let Membership::Own(opened) = this.call {
+        if let Membership::Own(opened) = self.call {
             opened.conclude(Judged {
                 verdict: Verdict::Transient,
                 status: None,
                 error: Some(&*timed_out),
             });
         }
-        Poll::Ready(Err(timed_out))
+        Err(timed_out)
     }
-}
 
-/// The effective ceiling, computed once and shown to the other layers of the call.
-fn ceiling_of<C>(
-    known: &mut Ceiling,
-    call: &mut Membership,
-    started: Instant,
-    terms: &Terms<C>,
-) -> Option<Effective> {
-    if let Ceiling::Computed(known) = *known {
-        return known;
-    }
-    let measured = terms.measuring.as_ref();
-    let measured = measured.and_then(|(_, estimate)| estimate.ceiling(started));
-    let found = call.with(|scope| {
-        let timeout = match &scope.overrides {
-            None => terms.timeout,
-            Some(overrides) => overrides.attempt_timeout.over(terms.timeout),
+    fn measure_cut(&mut self, ceiling: Effective, now: Instant) {
+        let Some((generation, estimate)) = &self.terms.measuring else {
+            return;
         };
-        let found = effective(started, timeout, measured, scope.deadline);
-        scope.ceiling = found.map(|e| (e.ceiling, e.bound));
-        found
-    });
-    *known = Ceiling::Computed(found);
-    found
-}
+        if ceiling.bound != Bound::Measured {
+            estimate.record_other();
+        } else if estimate.record_cut(*generation, now) {
+            let attempt = self.call.with(|scope| scope.attempt);
+            self.terms.listeners.raise(|| Event {
+                attempt,
+                ceiling: Some((ceiling.ceiling, ceiling.bound)),
+                ..Event::new(EventKind::CeilingSuspended)
+            });
+        }
+        self.call.with(|scope| scope.normal = estimate.median(now));
+    }
 
-fn report_if_orphaned(
-    listeners: &Listeners,
-    call: &mut Membership,
-    started: Instant,
-    ceiling: Option<Effective>,
-    now: Instant,
-) {
-    let Some(ceiling) = ceiling else { return };
-    if now.saturating_duration_since(ceiling.at) > ORPHANED_AFTER {
-        let attempt = call.with(|scope| scope.attempt);
-        listeners.raise(|| Event {
-            attempt,
-            duration: Some(now.saturating_duration_since(started)),
-            ceiling: Some((ceiling.ceiling, ceiling.bound)),
-            ..Event::new(EventKind::OrphanedWork)
+    /// The effective ceiling, computed once and shown to the other layers of the call.
+    fn ceiling(&mut self) -> Option<Effective> {
+        if let Ceiling::Computed(known) = *self.ceiling {
+            return known;
+        }
+        let (terms, started) = (&self.terms, *self.started);
+        let measured = terms.measuring.as_ref();
+        let measured = measured.and_then(|(_, estimate)| estimate.ceiling(started));
+        let found = self.call.with(|scope| {
+            let timeout = match &scope.overrides {
+                None => terms.timeout,
+                Some(overrides) => overrides.attempt_timeout.over(terms.timeout),
+            };
+            let found = effective(started, timeout, measured, scope.deadline);
+            scope.ceiling = found.map(|e| (e.ceiling, e.bound));
+            found
         });
+        *self.ceiling = Ceiling::Computed(found);
+        found
+    }
+
+    fn report_if_orphaned(&mut self, ceiling: Option<Effective>, now: Instant) {
+        let Some(ceiling) = ceiling else { return };
+        if now.saturating_duration_since(ceiling.at) > ORPHANED_AFTER {
+            let attempt = self.call.with(|scope| scope.attempt);
+            let started = *self.started;
+            self.terms.listeners.raise(|| Event {
+                attempt,
+                duration: Some(now.saturating_duration_since(started)),
+                ceiling: Some((ceiling.ceiling, ceiling.bound)),
+                ..Event::new(EventKind::OrphanedWork)
+            });
+        }
     }
 }
 

@@ -11,8 +11,8 @@
 //! A spawned task has no scope. [`carry`] takes it there; [`detach`] leaves it behind on purpose.
 
 mod ambient;
-mod claim;
 mod criticality;
+mod host;
 mod log;
 mod opened;
 mod override_layer;
@@ -30,7 +30,7 @@ pub use self::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
 
-pub(crate) use self::claim::{Claim, Mark as ClaimMark};
+pub(crate) use self::host::Host;
 pub(crate) use self::opened::{Judged, Membership, Opened};
 pub(crate) use self::scope::{Failures, Scope, refined, with_call, with_current};
 

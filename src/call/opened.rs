@@ -214,6 +214,7 @@ impl Drop for Opened {
 
 /// How a layer that need not be the opener takes part in a call.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // boxing it would cost a layer that works alone an allocation a call
 pub(crate) enum Membership {
     /// In a scope that a layer above has opened.
     Joined,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::claim;
 use super::criticality::Criticality;
+use super::host::Host;
 use super::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 use super::overrides::CallOverride;
 use crate::classify::Verdict;
@@ -80,8 +80,8 @@ pub(crate) struct Scope {
     /// Nothing, until an attempt fails.
     pub(crate) failures: Option<Box<Failures>>,
 
-    /// See [`claim`].
-    pub(crate) claim: claim::Mark,
+    /// The deadline's timer, for whoever is polled beneath it.
+    pub(crate) host: Host,
 }
 
 /// What failed attempts leave behind.
@@ -118,7 +118,7 @@ impl Scope {
         ended: false,
         ending: None,
         failures: None,
-        claim: claim::Mark::NONE,
+        host: Host::NONE,
     };
 
     /// The scope of a call that begins at `started` inside `self`.

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 use pin_project::pin_project;
 use tokio::time::{Instant, Sleep};
 
+use super::bound::earlier;
 use super::service::Config;
-use crate::call::{ClaimMark, Judged, Opened, Phase};
+use crate::call::{Host, Judged, Opened, Phase};
 use crate::classify::{Verdict, verdict_of_error};
 use crate::error::BoxError;
 use crate::timer;
@@ -21,9 +22,11 @@ pub struct DeadlineFuture<F> {
     /// Gone once the call has ended; never there when the deadline had passed before it began.
     #[pin]
     inner: Option<F>,
-    /// Made when a poll ends pending and nothing beneath holds a timer no later than the deadline.
+    /// Made when a poll ends pending. It stands at the deadline, or at what somebody beneath asked for.
     #[pin]
     timer: Option<Sleep>,
+    /// The earliest instant that somebody beneath asked to be woken at, until it has come.
+    asked: Option<Instant>,
     call: Opened,
     config: Config,
 }
@@ -37,6 +40,7 @@ impl<F> DeadlineFuture<F> {
         Self {
             inner,
             timer: None,
+            asked: None,
             call,
             config,
         }
@@ -67,7 +71,10 @@ where
 
         // Inner first, then the clock (rule 9).
         if let Some(inner) = this.inner.as_mut().as_pin_mut() {
-            call.scope.claim = ClaimMark::NONE;
+            call.scope.host = match call.scope.deadline {
+                Some(_) => Host::polled_with(cx.waker()),
+                None => Host::NONE,
+            };
             if let Poll::Ready(result) = call.enter(|| inner.poll(cx)) {
                 call.enter(|| this.inner.set(None));
                 this.timer.set(None);
@@ -76,11 +83,18 @@ where
             let Some(deadline) = call.scope.deadline else {
                 return Poll::Pending;
             };
-            if call.scope.claim.holds() {
-                // Whoever claimed has compared the clock with a bound no later than the deadline.
-                return Poll::Pending;
+            let host = std::mem::replace(&mut call.scope.host, Host::NONE);
+            let now = host.now();
+            if now < deadline {
+                *this.asked = earlier(this.asked.filter(|at| *at > now), host.asked());
+                let alarm = this.asked.map_or(deadline, |at| at.min(deadline));
+                ready!(timer::arm(this.timer.as_mut(), alarm, cx));
+                if alarm < deadline {
+                    // It came between the two looks at the clock: whoever asked is to be polled.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
             }
-            ready!(timer::poll_until(this.timer.as_mut(), deadline, cx));
             call.scope.ended = true;
             call.enter(|| this.inner.set(None));
             this.timer.set(None);

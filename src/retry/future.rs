@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::copy::CopyRequest;
 use super::layer::Rules;
 use super::sending::{Sending, Step};
-use crate::call::{Claim, Membership, Phase, with_current};
+use crate::call::{Membership, Phase, with_current};
 use crate::classify::{Classify, Verdict};
 use crate::error::BoxError;
 use crate::event::Event;
@@ -29,7 +29,6 @@ pub struct RetryFuture<S: Service<Request>, Request, C, Y> {
     /// permit, while an attempt runs or a backoff is slept.
     service: Option<S>,
     sending: Sending<Request>,
-    claim: Claim,
     rules: Arc<Rules<C, Y>>,
 }
 
@@ -60,7 +59,6 @@ impl<S: Service<Request>, Request, C, Y> RetryFuture<S, Request, C, Y> {
             state: State::Attempt(first),
             service,
             sending,
-            claim: Claim::default(),
             rules,
         }
     }
@@ -139,12 +137,7 @@ where
                     let Some(until) = *until else {
                         return Poll::Pending;
                     };
-                    if timer::poll_until(timer, until, cx).is_pending() {
-                        // A delay that does not end before the deadline is never begun.
-                        this.claim.make();
-                        return Poll::Pending;
-                    }
-                    this.claim.withdraw();
+                    ready!(timer::poll_until_hosted(timer, until, cx));
                     this.state.set(State::Readying);
                 }
                 StateProj::Readying => {

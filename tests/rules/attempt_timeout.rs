@@ -1,0 +1,164 @@
+//! The inner clock.
+
+use tokio::time::sleep;
+use tower::buffer::BufferLayer;
+use tower::util::BoxCloneServiceLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_deadline::{
+    AttemptTimedOut, AttemptTimeoutLayer, Backoff, Bound, BoxError, Classify, DeadlineExceeded,
+    DeadlineLayer, EventKind, RetryLayer, Verdict,
+};
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_cut_at_its_timeout_and_not_just_before() {
+    for (takes, ends) in [(99, Ok(99)), (101, Err(100))] {
+        let (service, shared) = Scripted::new([Reply::after(ms(takes), 200)]);
+        let stack = AttemptTimeoutLayer::http(ms(100)).layer(service);
+        let clock = Clock::start();
+        let result = stack.oneshot(get()).await;
+        assert_eq!(result.map(|_| clock.ms()).map_err(|_| clock.ms()), ends);
+        assert_eq!(shared.live(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_says_the_ceiling_and_which_bound_it_was() {
+    let (service, _) = Scripted::new([Reply::Hang]);
+    let stack = AttemptTimeoutLayer::http(ms(100)).layer(service);
+    let error = stack.oneshot(get()).await.err().unwrap();
+    let timed_out = AttemptTimedOut::find(&error).unwrap();
+    assert_eq!(timed_out.ceiling(), ms(100));
+    assert_eq!(timed_out.bound(), Bound::AttemptTimeout);
+    assert_eq!(timed_out.elapsed(), ms(100));
+    assert_eq!(timed_out.log().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_tie_the_deadline_wins() {
+    let (service, _) = Scripted::new([Reply::Hang]);
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(100)))
+        .layer(AttemptTimeoutLayer::http(ms(100)))
+        .service(service);
+    let error = stack.oneshot(get()).await.err().unwrap();
+    assert!(DeadlineExceeded::find(&error).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_transient_and_the_classifier_is_not_asked() {
+    let (service, shared) = Scripted::new([Reply::Hang, Reply::status(200)]);
+    let never = |result: Result<&Res, &(dyn std::error::Error + 'static)>| {
+        assert!(result.is_ok(), "asked about {:?}", result.err());
+        Verdict::Ok
+    };
+    fn typed<C: Classify<Res>>(classifier: C) -> C {
+        classifier
+    }
+    let stack = ServiceBuilder::new()
+        .layer(
+            RetryLayer::http()
+                .classifier(typed(never))
+                .backoff(Backoff::none()),
+        )
+        .layer(AttemptTimeoutLayer::http(ms(100)))
+        .service(service);
+    assert!(stack.oneshot(get()).await.is_ok());
+    assert_eq!(shared.calls(), 2);
+    shared.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_timeout_of_a_call_carries_its_log() {
+    let (service, _) = Scripted::always(|| Reply::Hang);
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(secs(30)))
+        .layer(
+            RetryLayer::http()
+                .attempts(3)
+                .backoff(Backoff::constant(ms(10))),
+        )
+        .layer(AttemptTimeoutLayer::http(secs(2)))
+        .service(service);
+    let clock = Clock::start();
+    let error = stack.oneshot(get()).await.err().unwrap();
+    assert_eq!(clock.ms(), 6020);
+    let log = AttemptTimedOut::find(&error).unwrap().log();
+    let rows: Vec<_> = log
+        .iter()
+        .map(|a| (a.number, a.duration, a.delay))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (1, secs(2), ms(0)),
+            (2, secs(2), ms(10)),
+            (3, secs(2), ms(10))
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_recognised_behind_buffers_boxes_and_mapped_errors() {
+    async fn run<L, S>(between: L)
+    where
+        L: Layer<
+                tower_deadline::attempt_timeout::AttemptTimeout<
+                    Scripted,
+                    tower_deadline::HttpClassifier,
+                    tower_deadline::Authority,
+                >,
+                Service = S,
+            >,
+        S: Service<Req, Response = Res, Error = BoxError> + Clone,
+    {
+        let (service, shared) = Scripted::new([Reply::Hang, Reply::status(200)]);
+        let stack = ServiceBuilder::new()
+            .layer(RetryLayer::http().backoff(Backoff::none()))
+            .layer(between)
+            .layer(AttemptTimeoutLayer::http(ms(100)))
+            .service(service);
+        assert!(stack.oneshot(get()).await.is_ok());
+        assert_eq!(shared.calls(), 2);
+    }
+    run(BufferLayer::new(4)).await;
+    run(BoxCloneServiceLayer::new(
+        tower::layer::util::Identity::new(),
+    ))
+    .await;
+    run(tower::util::MapErrLayer::new(
+        |error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) },
+    ))
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_blocked_its_thread_is_reported_once_when_it_comes_back() {
+    for (late, reported) in [(1000, 0), (1002, 1)] {
+        let recorder = Recorder::default();
+        let stack = ServiceBuilder::new()
+            .layer(AttemptTimeoutLayer::new(ms(100)).on_event(recorder.clone()))
+            .service(service_fn(|()| async {
+                sleep(ms(10)).await;
+                Ok::<_, BoxError>(())
+            }));
+        let mut future = std::pin::pin!(stack.oneshot(()));
+        assert!(futures_util::poll!(future.as_mut()).is_pending());
+        tokio::time::advance(ms(100 + late)).await;
+        future.await.unwrap();
+        assert_eq!(recorder.count(EventKind::OrphanedWork), reported, "{late}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_after_two_slow_ones_gets_what_is_left() {
+    let (service, shared) = Scripted::always(|| Reply::Hang);
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(250)))
+        .layer(RetryLayer::http().backoff(Backoff::none()))
+        .layer(AttemptTimeoutLayer::http(ms(100)))
+        .service(service);
+    let _ = stack.oneshot(get()).await;
+    assert_eq!(shared.times(), [0, 100, 200]);
+}

@@ -1,0 +1,23 @@
+//! What the layers promise, with scripted services under paused time.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::items_after_statements,
+    clippy::unwrap_used
+)]
+
+mod attempt_timeout;
+mod budget;
+mod buffer;
+mod deadline;
+mod drops;
+mod events;
+mod overrides;
+mod progress;
+mod readiness;
+mod retry;
+mod retry_after;
+mod scope;
+mod support;
+mod timers;
