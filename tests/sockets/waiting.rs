@@ -241,7 +241,7 @@ async fn a_body_that_falls_silent_stalls_at_the_gap() {
         .layer(ProgressBoundLayer::new(ms(200)).on_event(recorder.listener()))
         .service(client());
 
-    let response = stack.oneshot(get(server.uri())).await.unwrap();
+    let response = stack.clone().oneshot(get(server.uri())).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let mut body = response.into_body();
     let first = body.frame().await.unwrap().unwrap();
@@ -261,12 +261,13 @@ async fn a_body_that_falls_silent_stalls_at_the_gap() {
 
     // The inner body is gone, although this one is held.
     eventually("the connection is dropped", || server.closed() == 1).await;
-    drop(body);
+    drop((body, stack));
 }
 
 #[tokio::test]
 async fn a_buffered_body_that_falls_silent_is_one_more_failed_attempt() {
-    let server = RawServer::start(silent_in_the_middle).await;
+    // The second connection is served when the first one has been closed.
+    let server = RawServer::one_at_a_time(silent_in_the_middle).await;
     let recorder = Recorder::default();
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(LONG))
