@@ -9,7 +9,7 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tower::buffer::BufferLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_deadline::{
@@ -19,7 +19,7 @@ use tower_deadline::{
 
 use crate::support::{
     Body, Connection, Counter, LONG, RawServer, Recorder, Refusing, Task, answer, chunk, client,
-    client_of, eventually, get, lock, ms, post, request, text, uri,
+    client_of, ended, eventually, get, lock, ms, post, request, text, uri,
 };
 
 /// A server of axum's that fails the first request and takes the others, and all it was sent.
@@ -466,8 +466,7 @@ async fn a_pool_of_one_connection_is_free_while_the_backoff_is_slept() {
             }
         });
 
-    let response = timeout(LONG, stack.oneshot(get(server.uri())));
-    let response = response.await.expect("no deadlock").unwrap();
+    let response = ended(stack.oneshot(get(server.uri()))).await.unwrap();
     assert_eq!(pool.available_permits(), 0);
     assert_eq!(text(response.into_body()).await, "good");
     assert_eq!(*lock(&free), [1]);

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_deadline::{
     AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff, Bound, BufferResponsesLayer,
@@ -11,8 +11,8 @@ use tower_deadline::{
 };
 
 use crate::support::{
-    Connection, LONG, RawServer, Recorder, answer, broken, chunk, client, eventually, get, ms,
-    post, text,
+    Connection, LONG, RawServer, Recorder, answer, broken, chunk, client, ended, eventually, get,
+    ms, post, text,
 };
 
 /// A head at once, and then a frame now and then: 20 in a second.
