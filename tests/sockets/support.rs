@@ -263,11 +263,6 @@ impl Connection {
             self.read.clear();
         }
     }
-
-    /// Closes with a reset.
-    pub(crate) fn reset(self) {
-        self.stream.set_zero_linger().unwrap();
-    }
 }
 
 pub(crate) fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
