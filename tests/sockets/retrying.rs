@@ -1,5 +1,7 @@
 //! Another attempt: where it is made, with what, and when.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -7,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower::buffer::BufferLayer;
@@ -286,6 +288,26 @@ async fn a_refused_connection_is_transient() {
     for attempt in attempts {
         assert_eq!(attempt.verdict, Some(Verdict::Transient));
     }
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_transient_without_http_too() {
+    let nobody = Refusing::new();
+    let recorder = Recorder::default();
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(LONG))
+        .layer(
+            RetryLayer::new()
+                .attempts(3)
+                .backoff(Backoff::none())
+                .on_event(recorder.listener()),
+        )
+        .layer(AttemptTimeoutLayer::new(LONG))
+        .service_fn(TcpStream::connect::<SocketAddr>);
+    let error = stack.oneshot(nobody.address).await.unwrap_err();
+    let error = error.downcast::<io::Error>().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(recorder.of(EventKind::Attempt).len(), 3);
 }
 
 #[tokio::test]
