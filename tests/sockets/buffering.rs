@@ -95,16 +95,21 @@ async fn a_buffered_post_that_breaks_off_is_not_sent_again() {
 #[tokio::test]
 async fn a_reset_in_mid_body_is_not_spliced() {
     let server = RawServer::start(|mut connection| async move {
-        connection.request().await;
+        let number = connection.number;
+        if number == 1 {
+            // To close with something unread is to reset.
+            connection.stream.readable().await.unwrap();
+        } else {
+            connection.request().await;
+        }
         connection
             .write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             .await;
-        let number = connection.number;
         for chunk in 0..4 {
             connection.write(format!("2\r\n{number}{chunk}\r\n")).await;
             tokio::time::sleep(ms(20)).await;
             if number == 1 && chunk == 2 {
-                return connection.reset();
+                return;
             }
         }
         connection.write("0\r\n\r\n").await;
@@ -121,7 +126,7 @@ async fn a_reset_in_mid_body_is_not_spliced() {
 
     let response = stack.oneshot(get(server.uri())).await.unwrap();
     assert_eq!(text(response.into_body()).await, "20212223");
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]

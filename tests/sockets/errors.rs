@@ -16,7 +16,7 @@ use tower_deadline::{
 };
 
 use crate::support::{
-    Connection, LONG, RawServer, Refusing, client, client_of, get, ms, post, uri,
+    Connection, LONG, RawServer, Refusing, client, client_of, ended, get, ms, post, uri,
 };
 
 /// Half of a body, and then nothing.
@@ -63,7 +63,9 @@ fn verdict(error: &(dyn Error + 'static)) -> Verdict {
 async fn a_stall_is_found_in_an_error_of_axum() {
     let server = RawServer::start(half).await;
     let body = axum::body::Body::new(stalling(&server).await);
-    let error = axum::body::to_bytes(body, usize::MAX).await.unwrap_err();
+    let error = ended(axum::body::to_bytes(body, usize::MAX))
+        .await
+        .unwrap_err();
     assert_stalled(&error);
 }
 
@@ -73,7 +75,7 @@ async fn a_stall_is_found_in_an_error_of_a_reader() {
     let stream = BodyDataStream::new(stalling(&server).await);
     let mut reader = StreamReader::new(Box::pin(stream.map(|data| data.map_err(io::Error::other))));
     let mut read = Vec::new();
-    let error = reader.read_to_end(&mut read).await.unwrap_err();
+    let error = ended(reader.read_to_end(&mut read)).await.unwrap_err();
     assert_eq!(read, b"12345");
     assert_stalled(&error);
     // And once more wrapped, as adapters of adapters do.
@@ -85,7 +87,7 @@ async fn a_stall_is_found_in_the_error_of_a_client_that_uploads_the_body() {
     let (from, to) = (RawServer::start(half).await, RawServer::start(mute).await);
     let body = stalling(&from).await.boxed();
     let upload = Request::put(to.uri()).body(body).unwrap();
-    let error = client_of().request(upload).await.unwrap_err();
+    let error = ended(client_of().request(upload)).await.unwrap_err();
     assert_stalled(&error);
 }
 
@@ -99,7 +101,9 @@ async fn a_deadline_of_a_body_is_found_in_an_error_of_axum() {
         .service(client());
     let response = stack.oneshot(get(server.uri())).await.unwrap();
     let body = axum::body::Body::new(response.into_body());
-    let error = axum::body::to_bytes(body, usize::MAX).await.unwrap_err();
+    let error = ended(axum::body::to_bytes(body, usize::MAX))
+        .await
+        .unwrap_err();
     let error: &(dyn Error + 'static) = &error;
     let exceeded = DeadlineExceeded::find(error).unwrap();
     assert!(exceeded.elapsed() >= ms(400));

@@ -79,10 +79,12 @@ async fn serve(stream: TcpStream, answer: fn(usize) -> Answer, seen: Arc<Mutex<V
     let mut connection = h2::server::handshake(stream).await.unwrap();
     let (go_away, mut going_away) = tokio::sync::mpsc::unbounded_channel();
     let mut answers = Vec::new();
+    let mut unanswered = Vec::new();
     loop {
         let accepted = tokio::select! {
             accepted = connection.accept() => accepted,
-            Some(reason) = going_away.recv() => {
+            Some((reason, respond)) = going_away.recv() => {
+                unanswered.push(respond); // dropped, it would reset its stream
                 connection.abrupt_shutdown(reason);
                 continue;
             }
@@ -114,7 +116,7 @@ async fn serve(stream: TcpStream, answer: fn(usize) -> Answer, seen: Arc<Mutex<V
             }
             lock(&seen)[number - 1].body = Some(read);
             match answer(number) {
-                Answer::GoAway(reason) => go_away.send(reason).unwrap(),
+                Answer::GoAway(reason) => go_away.send((reason, respond)).unwrap(),
                 Answer::Status(status) => {
                     let response = Response::builder().status(status).body(()).unwrap();
                     let mut body = respond.send_response(response, false).unwrap();

@@ -7,10 +7,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffering;
+mod connections;
 mod errors;
 mod http2;
 mod reqwest_errors;
+mod resending;
 mod retrying;
 mod serving;
 mod support;
 mod waiting;
+mod wrapping;

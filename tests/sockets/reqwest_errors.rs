@@ -1,5 +1,7 @@
 //! The errors of reqwest, as its client makes them.
 
+use std::time::Duration;
+
 use reqwest::{Client, Method, Request};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_deadline::{
@@ -12,6 +14,15 @@ use crate::support::{Connection, LONG, RawServer, Recorder, Refusing, answer, ms
 /// Reads JSON inside the attempt, and makes up to three of them. The error, and the verdict on each
 /// attempt.
 async fn failure(client: Client, url: impl ToString) -> (BoxError, Vec<Verdict>) {
+    failure_within(LONG, client, url).await
+}
+
+/// The same, with this attempt timeout.
+async fn failure_within(
+    attempt: Duration,
+    client: Client,
+    url: impl ToString,
+) -> (BoxError, Vec<Verdict>) {
     let recorder = Recorder::default();
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(LONG))
@@ -22,7 +33,7 @@ async fn failure(client: Client, url: impl ToString) -> (BoxError, Vec<Verdict>)
                 .backoff(Backoff::none())
                 .on_event(recorder.listener()),
         )
-        .layer(AttemptTimeoutLayer::new(ms(700)))
+        .layer(AttemptTimeoutLayer::new(attempt))
         .service_fn(move |request: Request| {
             let client = client.clone();
             async move {
@@ -174,7 +185,7 @@ async fn our_timeout_around_it_is_ours() {
         connection.silence().await;
     })
     .await;
-    let (error, verdicts) = failure(client(), server.uri()).await;
+    let (error, verdicts) = failure_within(ms(200), client(), server.uri()).await;
     assert_eq!(AttemptTimedOut::find(&error).unwrap().log().len(), 3);
     assert_eq!(verdicts, [Verdict::Transient; 3]);
     assert_eq!(server.requests().len(), 3);

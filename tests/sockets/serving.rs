@@ -10,14 +10,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_deadline::{
     AttemptTimeoutLayer, Backoff, BoxError, BufferResponsesLayer, DeadlineBodyLayer, DeadlineLayer,
     OverrideLayer, ProgressBoundLayer, RetryLayer,
 };
 
-use crate::support::{Connection, LONG, RawServer, Task, chunk, client_of, find, uri};
+use crate::support::{Connection, LONG, RawServer, Task, chunk, client_of, ended, find, uri};
 
 /// A server of hyper's that passes on what `stack` brings from `upstream`. Of what is said of one
 /// hop nothing is passed on, and with `forget_length` the length is not either, so that hyper has to
@@ -88,8 +87,7 @@ async fn bytes_of(method: &str, uri: &Uri) -> (String, String) {
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
-    let read = timeout(LONG, stream.read_to_end(&mut bytes));
-    read.await.expect("a response that ends").unwrap();
+    ended(stream.read_to_end(&mut bytes)).await.unwrap();
     let body = bytes.split_off(find(&bytes, b"\r\n\r\n").unwrap() + 4);
     let head = String::from_utf8(bytes).unwrap().to_ascii_lowercase();
     (head, String::from_utf8(body).unwrap())

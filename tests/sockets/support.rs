@@ -20,7 +20,7 @@ use tower_deadline::{BoxError, Event, EventKind, StopReason, Verdict};
 
 /// Nothing that a test waits for takes this long, whatever the load. It only turns a hang into a
 /// failure.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -38,6 +38,11 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
         }
     };
     timeout(LONG, waiting).await.expect(what);
+}
+
+/// What comes of `work`, which has to end.
+pub(crate) async fn ended<F: Future>(work: F) -> F::Output {
+    timeout(LONG, work).await.expect("it ends")
 }
 
 /// A task that ends with its handle.
@@ -258,11 +263,6 @@ impl Connection {
             self.read.clear();
         }
     }
-
-    /// Closes with a reset.
-    pub(crate) fn reset(self) {
-        self.stream.set_zero_linger().unwrap();
-    }
 }
 
 pub(crate) fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -344,9 +344,7 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    let read = timeout(LONG, body.collect())
-        .await
-        .expect("a body that ends");
+    let read = ended(body.collect()).await;
     let bytes = read.map_err(Into::into).unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -357,10 +355,7 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    match timeout(LONG, body.collect())
-        .await
-        .expect("a body that ends")
-    {
+    match ended(body.collect()).await {
         Ok(_) => panic!("the body is whole"),
         Err(error) => error.into(),
     }

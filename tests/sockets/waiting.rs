@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_deadline::{
     AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff, Bound, BufferResponsesLayer,
@@ -11,8 +11,8 @@ use tower_deadline::{
 };
 
 use crate::support::{
-    Connection, LONG, RawServer, Recorder, answer, broken, chunk, client, eventually, get, ms,
-    post, text,
+    Connection, LONG, RawServer, Recorder, answer, broken, chunk, client, ended, eventually, get,
+    ms, post, text,
 };
 
 /// A head at once, and then a frame now and then: 20 in a second.
@@ -241,15 +241,14 @@ async fn a_body_that_falls_silent_stalls_at_the_gap() {
         .layer(ProgressBoundLayer::new(ms(200)).on_event(recorder.listener()))
         .service(client());
 
-    let response = stack.oneshot(get(server.uri())).await.unwrap();
+    let response = stack.clone().oneshot(get(server.uri())).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let mut body = response.into_body();
     let first = body.frame().await.unwrap().unwrap();
     assert_eq!(first.into_data().unwrap(), "12345");
 
     let started = Instant::now();
-    let next = timeout(LONG, body.frame()).await.expect("a read that ends");
-    let error = next.unwrap().unwrap_err();
+    let error = ended(body.frame()).await.unwrap().unwrap_err();
     assert!(Instant::now() - started >= ms(200));
     let stalled = AttemptStalled::find(&error).unwrap();
     assert_eq!(stalled.gap(), ms(200));
@@ -261,12 +260,13 @@ async fn a_body_that_falls_silent_stalls_at_the_gap() {
 
     // The inner body is gone, although this one is held.
     eventually("the connection is dropped", || server.closed() == 1).await;
-    drop(body);
+    drop((body, stack));
 }
 
 #[tokio::test]
 async fn a_buffered_body_that_falls_silent_is_one_more_failed_attempt() {
-    let server = RawServer::start(silent_in_the_middle).await;
+    // The second connection is served when the first one has been closed.
+    let server = RawServer::one_at_a_time(silent_in_the_middle).await;
     let recorder = Recorder::default();
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(LONG))
