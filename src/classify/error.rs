@@ -18,7 +18,8 @@ use crate::error::{BoxError, Chain, Ours, outermost};
 /// Of several errors of this crate in one chain the outermost decides. Transport errors are
 /// [`std::io::Error`]; with the feature `hyper` those of hyper and of hyper-util's client, unless the
 /// chain says that the fault was the user's or that the answer could not be parsed; with `http2`
-/// those of h2; with `reqwest` those of reqwest, unless they are of building, redirecting or decoding.
+/// those of h2; with `reqwest` those of reqwest, unless they are of building, redirecting, or decoding
+/// what has arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ErrorClassifier;
 
@@ -102,8 +103,11 @@ fn judge(error: &(dyn Error + 'static)) -> Link {
     }
     #[cfg(feature = "reqwest")]
     if let Some(e) = error.downcast_ref::<reqwest::Error>() {
-        return if e.is_builder() || e.is_redirect() || e.is_decode() {
+        return if e.is_builder() || e.is_redirect() {
             Link::NotTransport
+        } else if e.is_decode() {
+            // Also what it calls a body that broke off: then the cause beneath is the transport's.
+            Link::Unknown
         } else {
             Link::Transport
         };

@@ -105,12 +105,15 @@ pub(crate) struct Scripted {
     readying: Option<Pin<Box<Sleep>>>,
 }
 
+/// How long readiness takes, or what it fails with.
+pub(crate) type Readiness = Result<Duration, fn() -> BoxError>;
+
 #[derive(Default)]
 pub(crate) struct Shared {
     replies: Mutex<VecDeque<Reply>>,
     last: Mutex<Option<fn() -> Reply>>,
     /// How long readiness takes, in turn; then none.
-    pub(crate) readiness: Mutex<VecDeque<Result<Duration, fn() -> BoxError>>>,
+    pub(crate) readiness: Mutex<VecDeque<Readiness>>,
     pub(crate) calls: AtomicUsize,
     pub(crate) live: AtomicUsize,
     pub(crate) most_live: AtomicUsize,
@@ -360,7 +363,7 @@ impl Body for Script {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.hint.clone()
+        self.hint
     }
 }
 
