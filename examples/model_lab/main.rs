@@ -16,6 +16,7 @@ mod args;
 mod client;
 mod lateness;
 mod ledger;
+mod measured;
 mod model_time;
 mod ours;
 mod report;
@@ -72,7 +73,6 @@ async fn main() -> ExitCode {
 /// Runs and reports everything. Whether every promise was kept.
 async fn lab(args: &Args) -> Result<bool, BoxError> {
     let time = ModelTime::new(args.speed);
-    let slack = time.model_seconds(SLACK);
 
     let mut runs = Vec::new();
     let mut missing: Vec<_> = SCENARIOS.iter().collect();
@@ -84,7 +84,7 @@ async fn lab(args: &Args) -> Result<bool, BoxError> {
         let again = late >= LATE && measurement < MEASUREMENTS;
         missing.clear();
         for run in measured {
-            if again && !run.broken_promises(slack).is_empty() {
+            if again && !run.broken_promises(SLACK).is_empty() {
                 let scenario = run.scenario;
                 eprintln!("{scenario}: timers were {late:?} late; measured again");
                 missing.push(run.scenario);
@@ -111,7 +111,7 @@ async fn lab(args: &Args) -> Result<bool, BoxError> {
 
     let mut kept = true;
     for run in &runs {
-        for broken in run.broken_promises(slack) {
+        for broken in run.broken_promises(SLACK) {
             eprintln!("{}: {broken}", run.scenario);
             kept = false;
         }

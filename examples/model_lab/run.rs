@@ -33,10 +33,15 @@ pub(crate) struct Run {
     pub(crate) outcome: String,
     /// In the model's seconds.
     pub(crate) ended: f64,
+    /// How they relate to real ones.
+    pub(crate) time: ModelTime,
 }
 
 impl Run {
     pub(crate) async fn of(scenario: &'static Scenario, time: ModelTime) -> Result<Self, BoxError> {
+        if let Stack::Measured(measured, _) = &scenario.stack {
+            return measured.run(scenario).await;
+        }
         let model = Model::start(scenario.answers, time).await?;
         let attempts = Arc::new(AtomicU32::new(0));
         let mut request = hyper::Request::builder()
@@ -51,6 +56,8 @@ impl Run {
                 }
                 ours.client(time, &attempts)
             }
+            // It has a run of its own, above.
+            Stack::Measured(..) => return Err("it is run elsewhere".into()),
         };
 
         let mut bytes = Vec::new();
@@ -70,6 +77,7 @@ impl Run {
             received: tokens_in(&bytes),
             outcome,
             ended,
+            time,
         })
     }
 
@@ -81,12 +89,12 @@ impl Run {
         self.seen.iter().map(|seen| seen.tokens).sum()
     }
 
-    /// What is not as our policy promises. `slack` is the real time that a busy machine may add, in
-    /// the model's seconds.
-    pub(crate) fn broken_promises(&self, slack: f64) -> Vec<String> {
-        let Stack::Ours(_, promise) = self.scenario.stack else {
+    /// What is not as our policy promises. `slack` is the real time that a busy machine may add.
+    pub(crate) fn broken_promises(&self, slack: Duration) -> Vec<String> {
+        let (Stack::Ours(_, promise) | Stack::Measured(_, promise)) = self.scenario.stack else {
             return Vec::new();
         };
+        let slack = self.time.model_seconds(slack);
         let mut broken = Vec::new();
         let mut count = |what, found: u32, promised: u32| {
             if found != promised {
@@ -140,7 +148,7 @@ fn tokens_in(bytes: &[u8]) -> u32 {
 }
 
 /// What an error is called, where it is one that a stack raises.
-fn name_of(error: &BoxError) -> String {
+pub(crate) fn name_of(error: &BoxError) -> String {
     let name = if DeadlineExceeded::find(error).is_some() {
         "DeadlineExceeded"
     } else if AttemptTimedOut::find(error).is_some() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::measured::Measured;
 use crate::ours::Ours;
 use crate::server::Answer;
 use crate::today::Today;
@@ -63,6 +64,8 @@ impl fmt::Display for Scenario {
 pub(crate) enum Stack {
     Today(Today),
     Ours(Ours, Promise),
+    /// Ours, around a quick dependency, in real time.
+    Measured(Measured, Promise),
 }
 
 impl Stack {
@@ -70,6 +73,7 @@ impl Stack {
         match self {
             Self::Today(_) => "today",
             Self::Ours(..) => "ours",
+            Self::Measured(measured, _) => measured.name(),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::measured::{HANGS, Measured, SLOWS};
 use crate::ours::{Call, Ours};
-use crate::scenario::{Promise, Scenario};
+use crate::scenario::{Promise, Scenario, Stack};
 use crate::server::{Answer, TOKENS};
 use crate::today::Today;
 
@@ -270,4 +271,60 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
             },
         )
     },
+    measured(
+        "tight-sla",
+        "3 s, attempts of 10 s",
+        &HANGS,
+        Measured::TightSla { ceiling: false },
+        // The first attempt takes everything.
+        Promise {
+            requests: 1,
+            outcome: "DeadlineExceeded",
+            ended: (3.0, 3.0),
+            ..THROTTLED
+        },
+    ),
+    measured(
+        "tight-sla",
+        "the same, at most 3 x p95",
+        &HANGS,
+        Measured::TightSla { ceiling: true },
+        // Three times 120 ms, with up to 100 ms and up to 200 ms of backoff between them.
+        Promise {
+            requests: 3,
+            outcome: "AttemptTimedOut",
+            ended: (0.36, 0.66),
+            ..THROTTLED
+        },
+    ),
+    measured(
+        "latency-step",
+        "40 ms become 400 ms",
+        &SLOWS,
+        Measured::Step,
+        // Five times 120 ms, and then all the others at once.
+        Promise {
+            requests: 30,
+            outcome: "5 cut, 25 answered",
+            ended: (1.0, 1.0),
+            ..THROTTLED
+        },
+    ),
 ];
+
+/// A GET to a quick dependency, in real time.
+const fn measured(
+    name: &'static str,
+    setting: &'static str,
+    answers: &'static [Answer],
+    what: Measured,
+    promise: Promise,
+) -> Scenario {
+    Scenario {
+        name,
+        setting,
+        method: "GET",
+        answers,
+        stack: Stack::Measured(what, promise),
+    }
+}

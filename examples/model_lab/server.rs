@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Events,
     /// Server-sent events that stop, without the connection being closed.
     StallingEvents { keep_alive: bool },
+    /// An empty answer after so long.
+    After(Duration),
     /// 429, at once.
     TooManyRequests { retry_after: Option<Duration> },
     /// Not at all.
@@ -126,6 +128,10 @@ async fn respond(answer: Answer, mut generation: Generation) -> Response<Body> {
         }
         Answer::Events => events(generation, None).await,
         Answer::StallingEvents { keep_alive } => events(generation, Some(keep_alive)).await,
+        Answer::After(wait) => {
+            sleep(generation.time.real(wait)).await;
+            Response::new(Full::default().boxed_unsync())
+        }
         Answer::TooManyRequests { retry_after } => {
             let mut response = Response::new(Full::default().boxed_unsync());
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
