@@ -93,8 +93,12 @@ fn judge(error: &(dyn Error + 'static)) -> Link {
                 Link::Transport
             };
         }
-        if error.is::<hyper_util::client::legacy::Error>() {
-            return Link::Transport;
+        if let Some(e) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+            return if is_users(e) {
+                Link::NotTransport
+            } else {
+                Link::Transport
+            };
         }
     }
     #[cfg(feature = "http2")]
@@ -113,6 +117,13 @@ fn judge(error: &(dyn Error + 'static)) -> Link {
         };
     }
     Link::Unknown
+}
+
+/// Whether hyper-util's client refused the request itself: a relative URI, a version that it does not
+/// speak. It does not tell but by its name, which is all that such an error consists of.
+#[cfg(feature = "hyper")]
+fn is_users(error: &hyper_util::client::legacy::Error) -> bool {
+    !error.is_connect() && error.source().is_none() && format!("{error:?}").contains("(User")
 }
 
 /// Whether an error proves that the request was never acted on: the connection was refused, or the

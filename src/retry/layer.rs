@@ -126,7 +126,8 @@ impl Default for RetryLayer {
 }
 
 impl RetryLayer<HttpClassifier, CloneRequest, Authority, ByMethod> {
-    /// For HTTP requests whose body is `Clone`: responses are judged by [`HttpClassifier`], requests
+    /// For HTTP requests whose body is `Clone` (for one that is not, such as hyper's `Incoming`, there
+    /// is [`copy`](Self::copy) with [`NeverCopy`](crate::NeverCopy)): responses are judged by [`HttpClassifier`], requests
     /// may be sent again as [`ByMethod`] says, and each [`Authority`] has a budget of its own.
     pub fn http() -> Self {
         Self {
@@ -240,8 +241,9 @@ impl<C, Y, K, R> RetryLayer<C, Y, K, R> {
         self
     }
 
-    /// Tells `listener` of the events of this layer, and of the terminal event of the calls that it
-    /// opens. May be called several times.
+    /// Tells `listener` of the attempts and retries, and of the end of the calls that this layer opens:
+    /// beneath a [`DeadlineLayer`](crate::DeadlineLayer) it is that one which opens them, and whose
+    /// listeners hear of their end. May be called several times.
     pub fn on_event(mut self, listener: impl Listener + 'static) -> Self {
         self.rules.listeners.add(listener);
         self

@@ -195,3 +195,37 @@ async fn a_timeout_of_an_inner_client_ends_the_call_of_an_outer_one_as_it_is() {
     assert!(is_timeout(&error));
     assert_eq!(server.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn a_request_that_the_client_itself_refuses_is_not_sent_for_again() {
+    let client = plain_client();
+    let verdict = |error: &BoxError| {
+        tower_deadline::Classify::<()>::classify(&tower_deadline::ErrorClassifier, Err(&**error))
+    };
+    let relative = http::Request::get("/nowhere")
+        .body(http_body_util::Full::default())
+        .unwrap();
+    let error: BoxError = client.request(relative).await.unwrap_err().into();
+    assert_eq!(
+        verdict(&error),
+        tower_deadline::Verdict::Permanent,
+        "{error:?}"
+    );
+    // What it could not connect to is another matter.
+    let nobody = http::Request::get("http://127.0.0.1:1/")
+        .body(http_body_util::Full::default())
+        .unwrap();
+    let error: BoxError = client.request(nobody).await.unwrap_err().into();
+    assert_eq!(
+        verdict(&error),
+        tower_deadline::Verdict::Transient,
+        "{error:?}"
+    );
+}
+
+fn plain_client() -> hyper_util::client::legacy::Client<
+    hyper_util::client::legacy::connect::HttpConnector,
+    http_body_util::Full<bytes::Bytes>,
+> {
+    hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http()
+}
