@@ -19,5 +19,6 @@ mod readiness;
 mod retry;
 mod retry_after;
 mod scope;
+mod sequence;
 mod support;
 mod timers;

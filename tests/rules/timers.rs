@@ -230,3 +230,30 @@ async fn an_attempt_that_is_ready_late_by_no_fault_of_its_own_is_returned() {
     tokio::time::advance(secs(5)).await;
     assert_eq!(call.await.unwrap(), "there");
 }
+
+/// Real time and several threads: whatever runs where, every call ends, and by its bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_several_threads_every_call_ends() {
+    let begun = tokio::time::Instant::now();
+    let calls: Vec<_> = (0..200_u64)
+        .map(|i| {
+            let stack = ServiceBuilder::new()
+                .layer(DeadlineLayer::new(ms(100 + i % 50)))
+                .layer(tower::buffer::BufferLayer::new(4))
+                .service(service_fn(move |()| async move {
+                    let mut attempts: FuturesUnordered<_> =
+                        (1..5).map(|n| hanging(n * 10 + i % 7)).collect();
+                    let elsewhere = tokio::spawn(call::carry(hanging(15)));
+                    let _ = tokio::join!(hanging(20), elsewhere);
+                    while attempts.next().await.is_some() {}
+                    pending::<Result<(), BoxError>>().await
+                }));
+            tokio::spawn(stack.oneshot(()))
+        })
+        .collect();
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert!(DeadlineExceeded::find(&error).is_some(), "{error}");
+    }
+    assert!(tokio::time::Instant::now() - begun >= ms(100));
+}
