@@ -117,9 +117,10 @@ async fn the_clocks_run_from_the_call_and_wake_the_task_themselves() {
     assert!(call.is_woken(), "the attempt timeout wakes nobody");
     assert_pending!(call.poll());
     // Both attempts were sent; nothing was left on the second but the deadline.
-    for _ in 0..2 {
-        assert!(task::spawn(handle.next_request()).poll().is_ready());
-    }
+    let kept: Vec<_> = (0..2)
+        .map(|_| assert_ready!(task::spawn(handle.next_request()).poll()).unwrap())
+        .collect();
+    assert_eq!((kept[0].0, kept[1].0), (7, 7));
     tokio::time::advance(ms(50)).await;
     assert!(call.is_woken(), "the deadline wakes nobody");
     let error = assert_ready!(call.poll()).unwrap_err();
