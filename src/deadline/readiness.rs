@@ -80,7 +80,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        with_call(|scope| scope.phase = Phase::Readiness);
+        queueing();
         BoundReadinessFuture {
             // `inner` itself is never readied, so a clone is as good as it is.
             state: State::Readying {
@@ -89,6 +89,15 @@ where
             },
         }
     }
+}
+
+/// Nothing has been sent yet; unless a retry layer above has begun an attempt, of which this is a part.
+fn queueing() {
+    with_call(|scope| {
+        if !scope.joined_by_retry {
+            scope.phase = Phase::Readiness;
+        }
+    });
 }
 
 /// The future of [`BoundReadiness`].
@@ -134,13 +143,15 @@ where
                 StateProj::Failed => return Poll::Pending,
                 StateProj::Readying { service, request } => {
                     // Said again in each poll: a buffer above runs `call` outside the scope.
-                    with_call(|scope| scope.phase = Phase::Readiness);
+                    queueing();
                     match (ready!(service.poll_ready(cx)), request.take()) {
                         (Ok(()), Some(request)) => {
                             let now = Instant::now();
                             with_call(|scope| {
-                                scope.phase = Phase::Attempt;
-                                scope.attempt_started = Some(now);
+                                if !scope.joined_by_retry {
+                                    scope.phase = Phase::Attempt;
+                                    scope.attempt_started = Some(now);
+                                }
                             });
                             // The instance that was readied is the one that is called.
                             State::Calling(service.call(request))

@@ -13,8 +13,8 @@ use tower_service::Service;
 use super::copy::CopyRequest;
 use super::layer::Rules;
 use super::sending::{Sending, Step};
-use crate::call::{Membership, Phase, with_current};
-use crate::classify::{Classify, Verdict};
+use crate::call::Phase;
+use crate::classify::Classify;
 use crate::error::BoxError;
 use crate::event::Event;
 use crate::timer;
@@ -72,23 +72,16 @@ impl<S: Service<Request>, Request, C, Y> fmt::Debug for RetryFuture<S, Request, 
     }
 }
 
-/// The deadline drops what is beneath it, inside the scope of the call that it has ended. An attempt
-/// that was in flight then has been cut, and its event is still to be raised.
+/// A layer that ends a call itself drops what is beneath it inside a scope that it has marked as ended.
+/// An attempt that was in flight then has been cut, and its event is still to be raised.
 #[pinned_drop]
 impl<S: Service<Request>, Request, C, Y> PinnedDrop for RetryFuture<S, Request, C, Y> {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
-        if !matches!(*this.state, State::Attempt(_)) || this.rules.listeners.is_empty() {
-            return;
-        }
-        if let Membership::Joined = this.sending.call {
-            let started = Some(this.sending.attempt_started);
-            let cut = with_current(|scope| {
-                (scope.ended && scope.attempt_started == started)
-                    .then(|| scope.attempt_entry(Verdict::Transient, None, Instant::now()))
-            });
-            if let Some(entry) = cut {
-                this.rules.listeners.raise(|| Event::attempt(&entry));
+        let listeners = &this.rules.listeners;
+        if matches!(*this.state, State::Attempt(_)) && !listeners.is_empty() {
+            if let Some(cut) = this.sending.cut() {
+                listeners.raise(|| Event::attempt(&cut));
             }
         }
     }

@@ -11,7 +11,7 @@ use super::copy::CopyRequest;
 use super::decision::{Failure, Next, Plan, next, terminal};
 use super::layer::Rules;
 use super::repeatable::Repeat;
-use crate::call::{Attempt, Failures, Judged, Membership, Phase, Scope, Setting};
+use crate::call::{Attempt, Failures, Judged, Membership, Phase, Scope, Setting, with_current};
 use crate::classify::{Classify, Verdict, never_left, verdict_of};
 use crate::error::{BoxError, Ours, RetryRefused, outermost};
 use crate::event::{Event, EventKind, StopReason};
@@ -29,7 +29,7 @@ pub(super) struct Sending<Request> {
     /// `NestedRetry` has been raised.
     told_of_nesting: bool,
     pub(super) attempt: u32,
-    pub(super) attempt_started: Instant,
+    attempt_started: Instant,
     /// The backoff before this attempt, or before the next one while it is slept.
     delay: Duration,
     /// The request for the next attempt, made before this one was sent.
@@ -335,6 +335,24 @@ impl<Request> Sending<Request> {
             ..Event::attempt(&entry)
         });
         Some(entry)
+    }
+
+    /// The attempt in flight, where the scope around has been ended: its own call's, or that of a call
+    /// around it.
+    pub(super) fn cut(&self) -> Option<Attempt> {
+        let started = self.attempt_started;
+        let (ended, ceiling) = with_current(|scope| {
+            let own = scope.attempt_started == Some(started) && scope.attempt == self.attempt;
+            (scope.ended, scope.ceiling.filter(|_| own))
+        });
+        ended.then(|| Attempt {
+            number: self.attempt,
+            verdict: Verdict::Transient,
+            duration: Instant::now().saturating_duration_since(started),
+            delay: self.delay,
+            ceiling,
+            status: None,
+        })
     }
 
     /// Keeps the entry of an attempt in the log of the call.

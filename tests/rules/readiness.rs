@@ -124,3 +124,20 @@ async fn a_call_that_was_over_before_it_began_leaves_its_permit_to_the_next() {
     drop(expired);
     assert!(limited.oneshot(get()).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn beneath_a_retry_layer_the_queue_is_part_of_the_attempt() {
+    let (service, shared) = Scripted::new([]);
+    shared.readiness.lock().unwrap().push_back(Ok(secs(3600)));
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(100)))
+        .layer(RetryLayer::http())
+        .layer(BoundReadinessLayer::new())
+        .service(service);
+    let error = stack.oneshot(get()).await.err().unwrap();
+    let exceeded = DeadlineExceeded::find(&error).unwrap();
+    assert_eq!(
+        (exceeded.phase(), exceeded.log().len()),
+        (Phase::Attempt, 1)
+    );
+}
