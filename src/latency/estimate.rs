@@ -109,11 +109,13 @@ impl Estimate {
         if generation != self.generation() {
             return;
         }
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-        // a clock's precision
-        let waiting = self.buffer.put(latency.as_nanos() as f32);
-        let nanos = self.nanos(now);
-        if waiting >= self.batch.load(Relaxed) as usize || nanos >= self.merge_at.load(Relaxed) {
+        // What waits belongs to an earlier time than this one.
+        if self.nanos(now) >= self.merge_at.load(Relaxed) {
+            self.merge_unless_busy(now);
+        }
+        #[allow(clippy::cast_precision_loss)] // 24 bits are more than a clock's precision
+        let waiting = self.buffer.put(nanos(latency) as f32);
+        if waiting >= self.batch.load(Relaxed) as usize {
             self.merge_unless_busy(now);
         }
     }
@@ -174,13 +176,11 @@ impl Estimate {
     }
 
     fn nanos(&self, now: Instant) -> u64 {
-        let since = now.saturating_duration_since(self.epoch);
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        nanos(now.saturating_duration_since(self.epoch))
     }
 
     fn slice_number(&self, now: Instant) -> u32 {
-        let slice = u64::try_from(self.slice.as_nanos()).unwrap_or(u64::MAX);
-        let number = self.nanos(now).checked_div(slice).unwrap_or(0);
+        let number = self.nanos(now).checked_div(nanos(self.slice)).unwrap_or(0);
         // Wraps on purpose: neighbours are told apart, and a window is ten of them.
         #[allow(clippy::cast_possible_truncation)]
         {
@@ -243,6 +243,12 @@ impl Estimate {
     }
 }
 
+/// In 64 bits, which are enough for five centuries; `Duration::as_nanos` has twice as many, and is slow.
+fn nanos(duration: Duration) -> u64 {
+    let whole = duration.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(duration.subsec_nanos()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +303,20 @@ mod tests {
         let after = start + ms(300_000);
         assert_eq!(estimate.ceiling(after), None);
         assert_eq!(estimate.samples(), 0);
+    }
+
+    #[test]
+    fn after_a_window_without_calls_it_is_warm_again_with_as_many_samples_as_at_first() {
+        let start = Instant::now();
+        let estimate = Estimate::new(TERMS, start);
+        // So many that some wait to be merged.
+        warm(&estimate, ms(1000), 10_007, start);
+        let after = start + ms(300_000);
+        warm(&estimate, ms(40), 19, after);
+        assert_eq!(estimate.ceiling(after), None);
+        assert_eq!(estimate.samples(), 19);
+        warm(&estimate, ms(40), 1, after);
+        assert_eq!(estimate.ceiling(after), Some(ms(120)));
     }
 
     #[test]
