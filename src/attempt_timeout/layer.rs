@@ -17,7 +17,8 @@ use crate::key::{Authority, OneDependency};
 /// The clock starts at each `call` of this layer and stops at the response head (or the error). The
 /// effective ceiling is the smallest of the attempt timeout, the time left on the deadline in force,
 /// and, with [`ceiling`](Self::ceiling), a multiple of the dependency's recent latency. When it runs
-/// out, the inner future is dropped. Where the attempt timeout or the measured ceiling was it, the attempt fails with [`AttemptTimedOut`](crate::AttemptTimedOut), which
+/// out, the inner future is dropped. Where the attempt timeout or the measured ceiling was it, the
+/// attempt fails with [`AttemptTimedOut`](crate::AttemptTimedOut), which
 /// [`RetryLayer`](crate::RetryLayer) takes for transient; where the deadline was, the call fails with
 /// [`DeadlineExceeded`](crate::DeadlineExceeded).
 ///
