@@ -92,7 +92,7 @@ pub use self::call::{
 };
 #[doc(inline)]
 pub use self::classify::{
-    AttemptResult, Classify, ErrorClassifier, HttpClassifier, Verdict, never_left,
+    AttemptError, AttemptResult, Classify, ErrorClassifier, HttpClassifier, Verdict, never_left,
 };
 #[doc(inline)]
 pub use self::deadline::{BoundReadinessLayer, DeadlineBody, DeadlineBodyLayer, DeadlineLayer};

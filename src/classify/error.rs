@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use super::verdict::{AttemptResult, Classify, Verdict};
+use super::verdict::{AttemptError, AttemptResult, Classify, Verdict};
 use crate::error::{BoxError, Chain, Ours, outermost};
 
 /// Takes any response for a success, and judges errors.
@@ -27,7 +27,7 @@ impl<Res> Classify<Res> for ErrorClassifier {
     fn classify(&self, result: AttemptResult<'_, Res>) -> Verdict {
         match result {
             Ok(_) => Verdict::Ok,
-            Err(error) => verdict_of_error(error),
+            Err(error) => verdict_of_error(error.get()),
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn verdict_of<Res>(
         Err(error) => match outermost(&**error) {
             Some(Ours::TimedOut(_)) => Verdict::Transient,
             Some(Ours::Exceeded(_) | Ours::Refused(_)) => Verdict::Permanent,
-            Some(Ours::Stalled(_)) | None => classifier.classify(Err(&**error)),
+            Some(Ours::Stalled(_)) | None => classifier.classify(Err(AttemptError::new(&**error))),
         },
     }
 }

@@ -30,7 +30,7 @@ impl<B> Classify<Response<B>> for HttpClassifier {
     fn classify(&self, result: AttemptResult<'_, Response<B>>) -> Verdict {
         let response = match result {
             Ok(response) => response,
-            Err(error) => return verdict_of_error(error),
+            Err(error) => return verdict_of_error(error.get()),
         };
         match response.status() {
             StatusCode::TOO_MANY_REQUESTS => Verdict::Throttled,

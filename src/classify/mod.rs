@@ -12,6 +12,6 @@ mod verdict;
 
 pub use self::error::{ErrorClassifier, never_left};
 pub use self::http::HttpClassifier;
-pub use self::verdict::{AttemptResult, Classify, Verdict};
+pub use self::verdict::{AttemptError, AttemptResult, Classify, Verdict};
 
 pub(crate) use self::error::{verdict_of, verdict_of_error};

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 /// What a classifier says of an attempt.
@@ -29,7 +30,49 @@ impl fmt::Display for Verdict {
 }
 
 /// The result of an attempt, as a classifier sees it.
-pub type AttemptResult<'a, Res> = Result<&'a Res, &'a (dyn Error + 'static)>;
+pub type AttemptResult<'a, Res> = Result<&'a Res, AttemptError<'a>>;
+
+/// The error of an attempt, as a classifier sees it: a reference to it, to look into with
+/// [`is`](dyn Error::is) and [`downcast_ref`](dyn Error::downcast_ref).
+///
+/// A type of its own rather than a bare `&dyn Error`, whose hidden lifetime keeps the compiler from
+/// seeing that a stack with a closure for a classifier can be sent to another thread.
+#[derive(Clone, Copy)]
+pub struct AttemptError<'a>(&'a (dyn Error + 'static));
+
+impl<'a> AttemptError<'a> {
+    /// To ask a classifier about `error`.
+    #[must_use]
+    pub fn new(error: &'a (dyn Error + 'static)) -> Self {
+        Self(error)
+    }
+
+    /// The error itself.
+    #[must_use]
+    pub fn get(self) -> &'a (dyn Error + 'static) {
+        self.0
+    }
+}
+
+impl Deref for AttemptError<'_> {
+    type Target = dyn Error + 'static;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl fmt::Debug for AttemptError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0, f)
+    }
+}
+
+impl fmt::Display for AttemptError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.0, f)
+    }
+}
 
 /// Gives the verdict on attempts that end in a `Res` or an error.
 ///

@@ -19,6 +19,9 @@ use crate::error::BoxError;
 use crate::event::Event;
 use crate::timer;
 
+/// How many attempts are begun in one poll before the task is given back.
+const ATTEMPTS_A_POLL: u32 = 16;
+
 /// The future of [`Retry`](super::Retry).
 #[pin_project(PinnedDrop)]
 #[must_use = "futures do nothing unless polled"]
@@ -105,6 +108,7 @@ where
         if sending.call.settle(&rules.listeners, started, joins) {
             sending.begin(rules);
         }
+        let mut begun = 0;
         loop {
             match this.state.as_mut().project() {
                 StateProj::Done => return Poll::Pending,
@@ -143,6 +147,13 @@ where
                         this.state.set(State::Done);
                         return Poll::Ready(sending.readiness_failed(error.into()));
                     }
+                    // A service that fails at once, without a backoff: give the task back now and then,
+                    // so that the clocks above are looked at and others get their turn.
+                    if begun == ATTEMPTS_A_POLL {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    begun += 1;
                     let Some(request) = sending.copy.take() else {
                         return Poll::Pending; // see above
                     };

@@ -12,7 +12,7 @@ use super::decision::{Failure, Next, Plan, next, terminal};
 use super::layer::Rules;
 use super::repeatable::Repeat;
 use crate::call::{Attempt, Failures, Judged, Membership, Phase, Scope, Setting, with_current};
-use crate::classify::{Classify, Verdict, never_left, verdict_of};
+use crate::classify::{AttemptError, Classify, Verdict, never_left, verdict_of};
 use crate::error::{BoxError, Ours, RetryRefused, outermost};
 use crate::event::{Event, EventKind, StopReason};
 use crate::key::Key;
@@ -271,7 +271,7 @@ impl<Request> Sending<Request> {
             asked: match judged.verdict {
                 Verdict::Throttled => rules
                     .classifier
-                    .wait(result.as_ref().map_err(|e| &**e as _)),
+                    .wait(result.as_ref().map_err(|e| AttemptError::new(&**e))),
                 _ => None,
             },
             spilled: self.call.with(|scope| scope.spilled),

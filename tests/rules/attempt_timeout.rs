@@ -49,7 +49,7 @@ async fn on_a_tie_the_deadline_wins() {
 #[tokio::test(start_paused = true)]
 async fn it_is_transient_and_the_classifier_is_not_asked() {
     let (service, shared) = Scripted::new([Reply::Hang, Reply::status(200)]);
-    let never = |result: Result<&Res, &(dyn std::error::Error + 'static)>| {
+    let never = |result: tower_deadline::AttemptResult<'_, Res>| {
         assert!(result.is_ok(), "asked about {:?}", result.err());
         Verdict::Ok
     };

@@ -13,6 +13,7 @@ mod buffer;
 mod deadline;
 mod drops;
 mod events;
+mod hostile;
 mod overrides;
 mod progress;
 mod readiness;

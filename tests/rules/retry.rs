@@ -467,7 +467,7 @@ async fn any_request_type_can_be_retried() {
 
     let stack = RetryLayer::new()
         .classifier(
-            |result: Result<&u32, &(dyn std::error::Error + 'static)>| match result {
+            |result: tower_deadline::AttemptResult<'_, u32>| match result {
                 Ok(n) if *n < 3 => Verdict::Transient,
                 Ok(_) => Verdict::Ok,
                 Err(error) if error.is::<Overloaded>() => Verdict::Throttled,

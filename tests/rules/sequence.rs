@@ -16,7 +16,7 @@ type Inner = Mock<u32, &'static str>;
 
 /// Anything but "ok" is a failure.
 fn failing() -> impl tower_deadline::Classify<&'static str> + Clone {
-    |result: Result<&&'static str, &(dyn std::error::Error + 'static)>| match result {
+    |result: tower_deadline::AttemptResult<'_, &'static str>| match result {
         Ok(&"ok") => Verdict::Ok,
         _ => Verdict::Transient,
     }

@@ -10,9 +10,9 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::StreamReader;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_deadline::{
-    AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoxError, Classify,
-    DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, ErrorClassifier, ProgressBoundLayer,
-    RetryLayer, Verdict, is_timeout,
+    AttemptError, AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoxError,
+    Classify, DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, ErrorClassifier,
+    ProgressBoundLayer, RetryLayer, Verdict, is_timeout,
 };
 
 use crate::support::{
@@ -56,7 +56,7 @@ fn assert_stalled(error: &(dyn Error + 'static)) {
 }
 
 fn verdict(error: &(dyn Error + 'static)) -> Verdict {
-    Classify::<()>::classify(&ErrorClassifier, Err(error))
+    Classify::<()>::classify(&ErrorClassifier, Err(AttemptError::new(error)))
 }
 
 #[tokio::test]
@@ -200,7 +200,10 @@ async fn a_timeout_of_an_inner_client_ends_the_call_of_an_outer_one_as_it_is() {
 async fn a_request_that_the_client_itself_refuses_is_not_sent_for_again() {
     let client = plain_client();
     let verdict = |error: &BoxError| {
-        tower_deadline::Classify::<()>::classify(&tower_deadline::ErrorClassifier, Err(&**error))
+        tower_deadline::Classify::<()>::classify(
+            &tower_deadline::ErrorClassifier,
+            Err(AttemptError::new(&**error)),
+        )
     };
     let relative = http::Request::get("/nowhere")
         .body(http_body_util::Full::default())
