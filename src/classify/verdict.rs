@@ -32,8 +32,8 @@ impl fmt::Display for Verdict {
 /// The result of an attempt, as a classifier sees it.
 pub type AttemptResult<'a, Res> = Result<&'a Res, AttemptError<'a>>;
 
-/// The error of an attempt, as a classifier sees it: a reference to it, to look into with
-/// [`is`](dyn Error::is) and [`downcast_ref`](dyn Error::downcast_ref).
+/// The error of an attempt, as a classifier sees it: a reference to it, to look into with `is` and
+/// `downcast_ref`.
 ///
 /// A type of its own rather than a bare `&dyn Error`, whose hidden lifetime keeps the compiler from
 /// seeing that a stack with a closure for a classifier can be sent to another thread.

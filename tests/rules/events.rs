@@ -19,6 +19,7 @@ use EventKind::{
 /// Deadline 1 s, three attempts of 300 ms, 100 ms apart; everybody tells the recorder.
 fn stack(
     service: Scripted,
+    budget: RetryBudget,
     recorder: &Recorder,
 ) -> impl Service<Req, Response = Res, Error = BoxError> + Clone {
     ServiceBuilder::new()
@@ -26,7 +27,7 @@ fn stack(
         .layer(
             RetryLayer::http()
                 .backoff(Backoff::constant(ms(100)))
-                .budget(RetryBudget::of(0.1, 0).unwrap())
+                .budget(budget)
                 .on_event(recorder.clone()),
         )
         .layer(AttemptTimeoutLayer::http(ms(300)).on_event(recorder.clone()))
@@ -37,16 +38,7 @@ fn free(
     service: Scripted,
     recorder: &Recorder,
 ) -> impl Service<Req, Response = Res, Error = BoxError> + Clone {
-    ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(1)).on_event(recorder.clone()))
-        .layer(
-            RetryLayer::http()
-                .backoff(Backoff::constant(ms(100)))
-                .budget(RetryBudget::none())
-                .on_event(recorder.clone()),
-        )
-        .layer(AttemptTimeoutLayer::http(ms(300)).on_event(recorder.clone()))
-        .service(service)
+    stack(service, RetryBudget::none(), recorder)
 }
 
 async fn kinds(replies: Vec<Reply>) -> Vec<EventKind> {
@@ -125,7 +117,13 @@ async fn a_deadline_before_the_first_attempt_and_in_readiness() {
 async fn a_budget_that_is_spent() {
     let recorder = Recorder::default();
     let (service, _) = Scripted::status([503, 503]);
-    assert!(stack(service, &recorder).oneshot(get()).await.is_ok());
+    let budget = RetryBudget::of(0.1, 0).unwrap();
+    assert!(
+        stack(service, budget, &recorder)
+            .oneshot(get())
+            .await
+            .is_ok()
+    );
     assert_eq!(
         recorder.kinds(),
         [Attempt, Retrying, Attempt, RejectedByBudget]
