@@ -162,3 +162,24 @@ async fn an_attempt_after_two_slow_ones_gets_what_is_left() {
     let _ = stack.oneshot(get()).await;
     assert_eq!(shared.times(), [0, 100, 200]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_comes_back_late_and_not_done_is_reported_once_whichever_bound_it_was() {
+    for (attempt, deadline) in [(100, 60_000), (200, 100), (100, 100)] {
+        for (late, reported) in [(1000, 0), (1002, 1)] {
+            let recorder = Recorder::default();
+            let stack = ServiceBuilder::new()
+                .layer(DeadlineLayer::new(ms(deadline)))
+                .layer(AttemptTimeoutLayer::new(ms(attempt)).on_event(recorder.clone()))
+                .service(service_fn(|()| {
+                    std::future::pending::<Result<(), BoxError>>()
+                }));
+            let mut future = std::pin::pin!(stack.oneshot(()));
+            assert!(futures_util::poll!(future.as_mut()).is_pending());
+            tokio::time::advance(ms(100 + late)).await;
+            assert!(future.await.is_err());
+            let told = recorder.count(EventKind::OrphanedWork);
+            assert_eq!(told, reported, "{attempt} {deadline} {late}");
+        }
+    }
+}

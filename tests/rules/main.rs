@@ -14,6 +14,8 @@ mod deadline;
 mod drops;
 mod events;
 mod hostile;
+mod moved;
+mod outcome;
 mod overrides;
 mod progress;
 mod readiness;
