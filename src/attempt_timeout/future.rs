@@ -51,8 +51,13 @@ pub(super) struct Terms<C> {
 #[derive(Debug, Clone, Copy)]
 enum Ceiling {
     NotYet,
-    /// `None` is no bound at all.
-    Computed(Option<Effective>),
+    Computed {
+        /// `None` is no bound at all.
+        found: Option<Effective>,
+        /// The deadline that was in force then. An attempt that several calls share, or that goes
+        /// from one to another, comes under another one.
+        under: Option<Instant>,
+    },
 }
 
 impl<F, C> AttemptTimeoutFuture<F, C> {
@@ -221,10 +226,13 @@ impl<F, C> Projected<'_, F, C> {
         self.call.with(|scope| scope.normal = estimate.median(now));
     }
 
-    /// The effective ceiling, computed once and shown to the other layers of the call.
+    /// The effective ceiling, computed once for each deadline that the attempt comes under, and shown
+    /// to the other layers of the call.
     fn ceiling(&mut self) -> Option<Effective> {
-        if let Ceiling::Computed(known) = *self.ceiling {
-            return known;
+        let deadline = self.call.with(|scope| scope.deadline);
+        match *self.ceiling {
+            Ceiling::Computed { found, under } if under == deadline => return found,
+            Ceiling::Computed { .. } | Ceiling::NotYet => {}
         }
         let (terms, started) = (&self.terms, *self.started);
         let measured = terms.measuring.as_ref();
@@ -234,11 +242,14 @@ impl<F, C> Projected<'_, F, C> {
                 None => terms.timeout,
                 Some(overrides) => overrides.attempt_timeout.over(terms.timeout),
             };
-            let found = effective(started, timeout, measured, scope.deadline);
+            let found = effective(started, timeout, measured, deadline);
             scope.ceiling = found.map(|e| (e.ceiling, e.bound));
             found
         });
-        *self.ceiling = Ceiling::Computed(found);
+        *self.ceiling = Ceiling::Computed {
+            found,
+            under: deadline,
+        };
         found
     }
 

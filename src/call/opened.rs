@@ -79,6 +79,14 @@ impl Opened {
             })
     }
 
+    /// The deadline was taken over from a call around. Its layer cuts what is beneath it only while
+    /// this is polled there: a future can be moved to another task, or into another call.
+    fn look_who_enforces(&mut self) {
+        let scope = &mut self.scope;
+        scope.enforced = scope.deadline.is_some()
+            && with_current(|outer| outer.enforced && outer.deadline == scope.deadline);
+    }
+
     pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.scope.enter(f)
     }
@@ -251,7 +259,10 @@ impl Membership {
                 *self = Self::Own(Opened::open(listeners.clone(), started));
                 true
             }
-            Self::Own(opened) if opened.polled => false,
+            Self::Own(opened) if opened.polled => {
+                opened.look_who_enforces();
+                false
+            }
             Self::Own(opened) => {
                 if with_current(|scope| scope.call && joins(scope)) {
                     // Nothing has happened in it yet, so nothing is said of it.
