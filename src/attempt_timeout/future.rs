@@ -114,7 +114,11 @@ where
             return Poll::Pending;
         };
         if ceiling.bound == Bound::Deadline && this.call.with(|scope| scope.enforced) {
-            // The deadline's own layer ends the call, and has a better error to end it with.
+            // The deadline's own layer ends the call, and has a better error to end it with. It does
+            // so in this very poll when the time is over, so nothing is reported twice.
+            if !this.terms.listeners.is_empty() {
+                this.report_if_orphaned(Some(ceiling), Instant::now());
+            }
             return Poll::Pending;
         }
         ready!(timer::poll_until_hosted(
