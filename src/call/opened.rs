@@ -114,7 +114,11 @@ impl Opened {
         let now = Instant::now();
         let mut log = scope.failures.take().unwrap_or_default().log;
         let mut stop = None;
-        let kind = match (scope.ending, judged.error.and_then(outermost)) {
+        // An attempt that succeeded is not the end of a call that failed above the retry layer.
+        let ending = scope
+            .ending
+            .filter(|(kind, _)| *kind != EventKind::Succeeded || judged.error.is_none());
+        let kind = match (ending, judged.error.and_then(outermost)) {
             (Some((kind, reason)), _) => {
                 stop = Some(reason);
                 kind
@@ -155,6 +159,7 @@ impl Opened {
         self.finished = true;
         let in_flight = self.scope.phase == Phase::Attempt && !self.scope.joined_by_retry;
         let stop = self.scope.ending.map(|(_, stop)| stop);
+        let stop = stop.filter(|stop| *stop != StopReason::Success);
         let error = self.scope.deadline_exceeded(now);
         if in_flight {
             if let Some(entry) = error.log.last() {

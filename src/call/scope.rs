@@ -227,10 +227,18 @@ impl Scope {
     pub(crate) fn deadline_exceeded(&mut self, now: Instant) -> DeadlineExceeded {
         let started = self.started.unwrap_or(now);
         let mut failures = self.failures.take().map(|f| *f).unwrap_or_default();
-        if self.phase == Phase::Attempt && self.attempt > 0 {
+        // Where the retry layer is done, and what is above it was not: the last attempt is no longer in
+        // flight. One that succeeded at once was not worth an entry then.
+        let noted = self.ending.is_some()
+            && failures.log.last().map(|last| last.number) == Some(self.attempt);
+        if self.phase == Phase::Attempt && self.attempt > 0 && !noted {
+            let verdict = match self.ending {
+                Some((EventKind::Succeeded, _)) => Verdict::Ok,
+                _ => Verdict::Transient,
+            };
             failures
                 .log
-                .extend([self.attempt_entry(Verdict::Transient, None, now)]);
+                .extend([self.attempt_entry(verdict, None, now)]);
         }
         DeadlineExceeded {
             deadline: self

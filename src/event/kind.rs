@@ -84,7 +84,8 @@ pub enum StopReason {
     Budget,
     /// The inner service failed while it was asked whether it is ready.
     Readiness,
-    /// No retry layer takes part in this call.
+    /// No retry layer takes part in this call, or the call failed above it, after an attempt that
+    /// succeeded.
     NoRetryLayer,
 }
 
