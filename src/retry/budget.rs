@@ -96,7 +96,12 @@ impl RetryBudget {
         let terms = Terms {
             deposit,
             minimum_per_second,
-            capacity: (10 * i64::from(minimum_per_second)).max(1) * TOKEN,
+            // At most what can be counted and added to: ten seconds' worth of a rate that nobody
+            // reaches.
+            capacity: (10 * i64::from(minimum_per_second))
+                .max(1)
+                .saturating_mul(TOKEN)
+                .min(i64::MAX / 4),
         };
         Self(Some(Arc::new(Buckets {
             terms,
@@ -308,6 +313,12 @@ mod tests {
     #[test]
     fn it_starts_full_and_holds_ten_seconds_of_the_minimum() {
         let now = Instant::now();
+        for rate in [1_000_000_000, u32::MAX] {
+            let budget = RetryBudget::of(1.0, rate).unwrap();
+            assert!(take(&budget, Key::SHARED, now));
+            budget.deposit(Key::SHARED);
+            assert!(take(&budget, Key::SHARED, now + Duration::from_secs(1)));
+        }
         for (minimum, capacity) in [(0, 1), (1, 10), (3, 30), (100, 1000)] {
             let budget = RetryBudget::of(0.5, minimum).unwrap();
             assert_eq!(drain(&budget, Key::SHARED, now), capacity);

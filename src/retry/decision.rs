@@ -91,24 +91,28 @@ pub(super) fn next(
     let wait = backoff.measured_wait(attempt.saturating_add(1), throttled, normal);
     let ordinary = backoff.jittered(wait);
     // Rule 2: the wait and a normal attempt have to fit.
-    let left = left.unwrap_or(Duration::MAX);
-    let left = left.saturating_sub(normal.unwrap_or_default());
+    let left = left.map(|left| left.saturating_sub(normal.unwrap_or_default()));
+    let is_too_long = |wait: Duration| left.is_some_and(|left| wait >= left);
     match failure.asked.filter(|asked| !asked.is_zero()) {
-        None if ordinary >= left => Next::Stop(StopReason::DeadlineTooNear),
+        None if is_too_long(ordinary) => Next::Stop(StopReason::DeadlineTooNear),
         None => Next::Wait(ordinary),
-        Some(asked) if asked > backoff.longest() || asked >= left => {
+        // The longest duration there is says "never".
+        Some(asked)
+            if asked == Duration::MAX || asked > backoff.longest() || is_too_long(asked) =>
+        {
             Next::Stop(StopReason::RetryAfterTooLong)
         }
         Some(asked) => {
             let wait = asked.max(ordinary);
-            if wait >= left {
+            if is_too_long(wait) {
                 return Next::Stop(StopReason::DeadlineTooNear);
             }
             // Never earlier than asked, and not all at once. The spread is drawn from what fits,
             // rather than cut to it, so that a crowd with the same deadline stays spread.
-            let room = left
-                .saturating_sub(wait)
-                .saturating_sub(Duration::from_nanos(1));
+            let room = left.map_or(Duration::MAX, |left| {
+                left.saturating_sub(wait)
+                    .saturating_sub(Duration::from_nanos(1))
+            });
             let spread = part_of(backoff.spread().min(room), fastrand::f64());
             Next::Wait(wait.saturating_add(spread))
         }
@@ -317,6 +321,13 @@ mod tests {
             assert_eq!(after(20, Some(20), &curve), too_long);
             assert_eq!(after(20, Some(21), &curve), Next::Wait(secs(20)));
         }
+    }
+
+    #[test]
+    fn without_a_deadline_no_wait_is_too_long_for_it() {
+        let endless = exact().base(Duration::MAX).cap(Duration::MAX);
+        let found = next(PLAN, &endless, FAILURE, 1, true, None, None);
+        assert_eq!(found, Next::Wait(Duration::MAX));
     }
 
     #[test]
