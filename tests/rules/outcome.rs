@@ -109,7 +109,8 @@ async fn where_no_retry_is_begun_nothing_is_paid() {
             );
         (budget, layer)
     };
-    let cases: [(u32, u64, Req, fn() -> Reply); 5] = [
+    type Case = (u32, u64, Req, fn() -> Reply);
+    let cases: [Case; 5] = [
         (1, 60, get(), || Reply::status(503)),
         (3, 60, post(), || Reply::status(503)),
         (3, 60, get(), || Reply::error(|| std::fmt::Error.into())),
