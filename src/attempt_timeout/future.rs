@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
@@ -22,7 +22,7 @@ use crate::timer;
 const ORPHANED_AFTER: Duration = Duration::from_secs(1);
 
 /// The future of [`AttemptTimeout`](super::AttemptTimeout).
-#[pin_project(project = Projected)]
+#[pin_project(PinnedDrop, project = Projected)]
 #[must_use = "futures do nothing unless polled"]
 pub struct AttemptTimeoutFuture<F, C> {
     /// Gone once the attempt has ended.
@@ -79,6 +79,17 @@ impl<F, C> fmt::Debug for AttemptTimeoutFuture<F, C> {
             .field("started", &self.started)
             .field("ceiling", &self.ceiling)
             .finish_non_exhaustive()
+    }
+}
+
+/// What is beneath is dropped inside the call that it belongs to, also when the caller leaves.
+#[pinned_drop]
+impl<F, C> PinnedDrop for AttemptTimeoutFuture<F, C> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        if this.inner.is_some() {
+            this.call.enter_drop(|| this.inner.set(None));
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Opened {
     /// runs `call` on its worker, and a future can be made first and wrapped in an offer or an override
     /// afterwards. So the first poll looks again.
     polled: bool,
+    /// There was no call to join in `call`; at the first poll there may be.
+    may_join: bool,
 }
 
 /// What the opener of a call can say of its result when no retry layer has said more.
@@ -64,6 +66,7 @@ impl Opened {
             listeners,
             finished: false,
             polled: false,
+            may_join: false,
         }
     }
 
@@ -89,6 +92,12 @@ impl Opened {
 
     pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.scope.enter(f)
+    }
+
+    /// Runs a drop of what is beneath. Where a call around has ended itself, this one ends with it.
+    pub(crate) fn enter_drop(&mut self, f: impl FnOnce()) {
+        self.scope.ended |= with_current(|outer| outer.ended);
+        self.scope.enter(f);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -206,6 +215,11 @@ impl Drop for Opened {
         if self.finished || self.listeners.is_empty() {
             return;
         }
+        // Begun by a buffer's worker, and dropped before its first poll with the call that it would have
+        // joined there: that one says what there is to say.
+        if self.may_join && !self.polled && with_current(|outer| outer.call) {
+            return;
+        }
         // An enclosing call that ended itself drops what is beneath it: that is no cancellation.
         let kind = if with_current(|outer| outer.ended) {
             EventKind::DeadlineExceeded
@@ -242,11 +256,13 @@ impl Membership {
         started: Instant,
         joins: impl FnOnce(&mut Scope) -> bool,
     ) -> Self {
-        if with_current(|scope| scope.call && joins(scope)) {
-            Self::Joined
-        } else {
-            Self::Own(Opened::open(listeners.clone(), started))
+        let around = with_current(|scope| scope.call.then(|| joins(scope)));
+        if around == Some(true) {
+            return Self::Joined;
         }
+        let mut opened = Opened::open(listeners.clone(), started);
+        opened.may_join = around.is_none();
+        Self::Own(opened)
     }
 
     /// Looks, at each poll, whether the membership still is what it was in `call`: a buffer above
@@ -294,6 +310,14 @@ impl Membership {
         match self {
             Self::Joined => f(),
             Self::Own(opened) => opened.enter(f),
+        }
+    }
+
+    /// Runs a drop of what is beneath inside the scope of the call.
+    pub(crate) fn enter_drop(&mut self, f: impl FnOnce()) {
+        match self {
+            Self::Joined => f(),
+            Self::Own(opened) => opened.enter_drop(f),
         }
     }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::bound::earlier;
@@ -16,7 +16,7 @@ use crate::error::BoxError;
 use crate::timer;
 
 /// The future of [`Deadline`](super::Deadline).
-#[pin_project]
+#[pin_project(PinnedDrop)]
 #[must_use = "futures do nothing unless polled"]
 pub struct DeadlineFuture<F> {
     /// Gone once the call has ended; never there when the deadline had passed before it began.
@@ -52,6 +52,17 @@ impl<F> fmt::Debug for DeadlineFuture<F> {
         f.debug_struct("DeadlineFuture")
             .field("deadline", &self.call.scope.deadline)
             .finish_non_exhaustive()
+    }
+}
+
+/// What is beneath is dropped inside the call that it belongs to, also when the caller leaves.
+#[pinned_drop]
+impl<F> PinnedDrop for DeadlineFuture<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        if this.inner.is_some() {
+            this.call.enter_drop(|| this.inner.set(None));
+        }
     }
 }
 

@@ -80,13 +80,19 @@ impl<S: Service<Request>, Request, C, Y> fmt::Debug for RetryFuture<S, Request, 
 #[pinned_drop]
 impl<S: Service<Request>, Request, C, Y> PinnedDrop for RetryFuture<S, Request, C, Y> {
     fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
+        let mut this = self.project();
         let listeners = &this.rules.listeners;
-        if matches!(*this.state, State::Attempt(_)) && !listeners.is_empty() {
+        if !matches!(*this.state, State::Attempt(_)) {
+            return;
+        }
+        if !listeners.is_empty() {
             if let Some(cut) = this.sending.cut() {
                 listeners.raise(|| Event::attempt(&cut));
             }
         }
+        // Inside the call that it belongs to, also when the caller leaves.
+        let state = &mut this.state;
+        this.sending.call.enter_drop(|| state.set(State::Done));
     }
 }
 

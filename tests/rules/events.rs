@@ -218,6 +218,31 @@ async fn a_call_dropped_inside_a_call_that_ended_was_not_abandoned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_was_kept_unpolled_in_a_call_that_ended_is_told_of_all_the_same() {
+    let recorder = Recorder::default();
+    let inner = recorder.clone();
+    let outer = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(100)))
+        .service(tower::service_fn(move |()| {
+            let inner = inner.clone();
+            async move {
+                let (service, _) = Scripted::new([Reply::Hang]);
+                let mut kept = Box::pin(free(service, &inner).oneshot(get()));
+                assert!(futures_util::poll!(kept.as_mut()).is_pending());
+                std::future::pending::<()>().await;
+                kept.await.map(drop)
+            }
+        }));
+    assert!(outer.oneshot(()).await.is_err());
+    assert_eq!(
+        recorder.kinds(),
+        [Attempt, DeadlineExceeded],
+        "{}",
+        recorder.sequence()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_listener_that_panics_breaks_nothing() {
     let recorder = Recorder::default();
     let (service, _) = Scripted::status([503, 200]);
