@@ -395,3 +395,26 @@ async fn a_configuration_that_nobody_validated_cuts_nothing_normal() {
         assert!(all_ok(&calls(&stack, 100, ms(40)).await), "{multiple}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_an_attempt_timeout_of_its_own_is_not_held_to_what_was_measured() {
+    let (layer, _) = measuring();
+    let stack = ServiceBuilder::new().layer(layer).service(taking());
+    assert!(all_ok(&calls(&stack, 25, ms(10)).await));
+    let slow = || stack.clone().oneshot(ms(800));
+    let own = tower_deadline::CallOverride::new;
+    assert!(slow().await.is_err());
+    for overrides in [own().attempt_timeout(ms(900)), own().no_attempt_timeout()] {
+        assert!(
+            tower_deadline::call::with_override(overrides, slow())
+                .await
+                .is_ok()
+        );
+    }
+    let shorter = own().attempt_timeout(ms(700));
+    assert!(
+        tower_deadline::call::with_override(shorter, slow())
+            .await
+            .is_err()
+    );
+}

@@ -11,7 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{Bound, Judged, Membership};
+use crate::call::{Bound, Judged, Membership, Setting};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -253,10 +253,13 @@ impl<F, C> Projected<'_, F, C> {
         let measured = terms.measuring.as_ref();
         let measured = measured.and_then(|(_, estimate)| estimate.ceiling(started));
         let found = self.call.with(|scope| {
-            let timeout = match &scope.overrides {
-                None => terms.timeout,
-                Some(overrides) => overrides.attempt_timeout.over(terms.timeout),
-            };
+            let overriding = scope
+                .overrides
+                .as_ref()
+                .map_or(Setting::Inherit, |o| o.attempt_timeout);
+            let timeout = overriding.over(terms.timeout);
+            // A call that says how long its attempts may take is not one of those that were measured.
+            let measured = measured.filter(|_| overriding == Setting::Inherit);
             let found = effective(started, timeout, measured, deadline);
             scope.ceiling = found.map(|e| (e.ceiling, e.bound));
             found

@@ -127,6 +127,15 @@ impl Opened {
         let ending = scope
             .ending
             .filter(|(kind, _)| *kind != EventKind::Succeeded || judged.error.is_none());
+        // The retry layer has its own classifier, and knows better than whoever opened the call.
+        let judged = match scope.last_judged.filter(|_| ending.is_some()) {
+            Some((verdict, status)) => Judged {
+                verdict,
+                status,
+                ..judged
+            },
+            None => judged,
+        };
         let kind = match (ending, judged.error.and_then(outermost)) {
             (Some((kind, reason)), _) => {
                 stop = Some(reason);

@@ -87,7 +87,7 @@ impl CallOverride {
         self
     }
 
-    /// The attempt timeout of this call, and with it the gap between two reads of the body unless
+    /// The attempt timeout of this call, in place of a measured ceiling too, and with it the gap between two reads of the body unless
     /// [`progress`](Self::progress) says otherwise.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {

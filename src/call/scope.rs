@@ -77,6 +77,8 @@ pub(crate) struct Scope {
     pub(crate) ended: bool,
     /// How the retry layer ended the call.
     pub(crate) ending: Option<(EventKind, StopReason)>,
+    /// What it said of the last attempt.
+    pub(crate) last_judged: Option<(Verdict, Option<u16>)>,
     /// Nothing, until an attempt fails.
     pub(crate) failures: Option<Box<Failures>>,
 
@@ -117,6 +119,7 @@ impl Scope {
         buffering: false,
         ended: false,
         ending: None,
+        last_judged: None,
         failures: None,
         host: Host::NONE,
     };

@@ -308,7 +308,10 @@ impl<Request> Sending<Request> {
         judged: Judgement,
         result: Result<Res, BoxError>,
     ) -> Result<Res, BoxError> {
-        self.call.with(|scope| scope.ending = Some((kind, reason)));
+        self.call.with(|scope| {
+            scope.ending = Some((kind, reason));
+            scope.last_judged = Some((judged.verdict, judged.status));
+        });
         if let Membership::Own(opened) = &mut self.call {
             opened.conclude(Judged {
                 verdict: judged.verdict,

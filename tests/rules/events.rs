@@ -339,3 +339,22 @@ async fn every_call_ends_once_whatever_happens() {
         shared.check();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_told_with_the_verdict_and_status_that_the_retry_layer_gave() {
+    for (status, verdict) in [(503, Verdict::Transient), (404, Verdict::Ok)] {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seeing = Arc::clone(&seen);
+        let (service, _) = Scripted::status([status]);
+        let stack = ServiceBuilder::new()
+            .layer(
+                DeadlineLayer::new(secs(1)).on_event(move |event: &Event<'_>| {
+                    seeing.lock().unwrap().push((event.verdict, event.status));
+                }),
+            )
+            .layer(RetryLayer::http().attempts(1))
+            .service(service);
+        stack.oneshot(get()).await.unwrap();
+        assert_eq!(*seen.lock().unwrap(), [(Some(verdict), Some(status))]);
+    }
+}
