@@ -49,8 +49,7 @@
 //! Where an inner service is an async closure whose error is [`BoxError`], and the stack is used inside an
 //! `async` block that is spawned, the compiler may say "implementation of `From` is not general
 //! enough". That is a limit of its own, which tower's layers meet as well. Give the closure an error
-//! type of its own, hide the stack in a `tower::util::BoxCloneService`, or spawn the future that `call`
-//! returns.
+//! type of its own, or spawn the future that `call` returns.
 //!
 //! # Features
 //!
