@@ -8,8 +8,10 @@
 )]
 
 mod attempt_timeout;
+mod backoff;
 mod budget;
 mod buffer;
+mod copies;
 mod deadline;
 mod drops;
 mod events;
@@ -18,10 +20,12 @@ mod moved;
 mod outcome;
 mod overrides;
 mod progress;
+mod random;
 mod readiness;
 mod retry;
 mod retry_after;
 mod scope;
 mod sequence;
+mod stacks;
 mod support;
 mod timers;
