@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::Full;
-use tower::{Layer, ServiceBuilder, ServiceExt};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, Criticality, DeadlineLayer, EventKind, RetryBudget, RetryLayer,
-    RetryRefused, StopReason, call,
+    AttemptTimeoutLayer, Backoff, Criticality, DeadlineLayer, EventKind, Key, OneDependency,
+    RetryBudget, RetryLayer, RetryRefused, StopReason, call,
 };
 
 use crate::support::*;
@@ -122,4 +122,71 @@ async fn work_that_can_be_shed_leaves_half_behind() {
         stack.clone().oneshot(get()).await.unwrap();
     }
     assert_eq!(shared.calls(), 40 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_fraction_holds_to_within_one() {
+    for fraction in [0.01, 0.1, 0.3, 0.51, 0.6, 0.66, 0.75, 0.9, 0.99, 1.0] {
+        let layer = RetryLayer::http()
+            .attempts(2)
+            .backoff(Backoff::none())
+            .key(OneDependency)
+            .budget(RetryBudget::of(fraction, 0).unwrap());
+        let mut retries = 0;
+        for successes in 1..=300 {
+            let (ok, _) = Scripted::status([200]);
+            layer.layer(ok).oneshot(get()).await.unwrap();
+            let (failing, shared) = Scripted::always(|| Reply::status(503));
+            layer.layer(failing).oneshot(get()).await.unwrap();
+            retries += shared.calls() - 1;
+            // One token was there at the start.
+            let earned = f64::from(successes) * fraction + 1.0;
+            let paid = f64::from(u32::try_from(retries).unwrap());
+            assert!(paid <= earned + 1e-6, "{fraction}: {paid} of {earned}");
+            assert!(paid >= earned - 2.0, "{fraction}: {paid} of {earned}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_thousand_authorities_leave_bounded_memory_behind() {
+    const HOSTS: u32 = 100_000;
+    let key = |request: &Req| Key::of(request.uri().host().unwrap());
+    let budget = RetryBudget::of(0.1, 0).unwrap();
+    let layer = RetryLayer::http()
+        .attempts(2)
+        .backoff(Backoff::none())
+        .key(key)
+        .budget(budget.clone());
+    let (service, shared) = Scripted::always(|| Reply::status(503));
+    let mut stack = layer.layer(service);
+    for host in 0..HOSTS {
+        let uri = format!("http://{host}.example/");
+        let request = Request::get(uri).body(Full::default()).unwrap();
+        stack.ready().await.unwrap().call(request).await.unwrap();
+        shared.received.lock().unwrap().clear();
+    }
+    // Each had a whole bucket, and nearly all buckets are gone again.
+    assert_eq!(shared.calls(), 2 * HOSTS as usize);
+    let remembered = (0..HOSTS).rev().filter(|host| {
+        let host = format!("{host}.example");
+        budget.utilisation(Key::of(host.as_str())).unwrap() > 0.0
+    });
+    let remembered = remembered.count();
+    assert!((1..=1024).contains(&remembered), "{remembered}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_budget_can_serve_several_stacks() {
+    let budget = RetryBudget::of(0.1, 0).unwrap();
+    let run = async |budget: RetryBudget| {
+        let (service, shared) = Scripted::always(|| Reply::status(503));
+        let layer = RetryLayer::http().attempts(2).backoff(Backoff::none());
+        let stack = layer.budget(budget).layer(service);
+        stack.oneshot(get()).await.unwrap();
+        shared.calls()
+    };
+    assert_eq!(run(budget.clone()).await, 2);
+    assert_eq!(run(budget).await, 1);
+    assert_eq!(run(RetryBudget::of(0.1, 0).unwrap()).await, 2);
 }

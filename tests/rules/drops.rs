@@ -4,12 +4,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-use tokio::time::advance;
+use tokio::time::{advance, timeout};
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Service, ServiceBuilder, ServiceExt};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BufferResponsesLayer, DeadlineBodyLayer,
-    DeadlineLayer, Key, OneDependency, OverrideLayer, ProgressBoundLayer, RetryBudget, RetryLayer,
+    AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError, BufferResponsesLayer,
+    DeadlineBodyLayer, DeadlineLayer, Event, EventKind, Key, OneDependency, OverrideLayer,
+    ProgressBoundLayer, RetryBudget, RetryLayer,
 };
 
 use crate::support::*;
@@ -125,4 +126,63 @@ async fn a_call_that_was_never_polled_costs_nothing() {
         (shared.live(), budget.utilisation(Key::SHARED)),
         (0, Some(0.0))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_in_the_backoff_pays_for_no_retry() {
+    // 20 ms of the first attempt, 100 ms of backoff, and then the second.
+    for (at, paid, calls) in [(119, 0.0, 1), (121, 1.0, 2)] {
+        let recorder = Recorder::default();
+        let budget = RetryBudget::of(0.1, 0).unwrap();
+        let (service, shared) = Scripted::new([Reply::after(ms(20), 503), Reply::Hang]);
+        let stack = RetryLayer::http()
+            .backoff(Backoff::constant(ms(100)))
+            .key(OneDependency)
+            .budget(budget.clone())
+            .on_event(recorder.clone())
+            .layer(service);
+        assert!(timeout(ms(at), stack.oneshot(get())).await.is_err());
+        assert_eq!(
+            recorder.kinds(),
+            [
+                EventKind::Attempt,
+                EventKind::Retrying,
+                EventKind::Cancelled
+            ]
+        );
+        assert_eq!(shared.calls(), calls);
+        assert_eq!(budget.utilisation(Key::SHARED), Some(paid));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_panics_in_a_drop_breaks_nothing_either() {
+    let panics = |_: &Event<'_>| panic!("on purpose");
+    let recorder = Recorder::default();
+    let stack = |service| {
+        ServiceBuilder::new()
+            .layer(
+                DeadlineLayer::new(secs(1))
+                    .on_event(panics)
+                    .on_event(recorder.clone()),
+            )
+            .layer(RetryLayer::http().on_event(panics))
+            .layer(AttemptTimeoutLayer::http(ms(300)).on_event(panics))
+            .service(service)
+    };
+    // The caller leaves.
+    let (service, shared) = Scripted::always(|| Reply::Hang);
+    let left = timeout(ms(50), stack(service).oneshot(get())).await;
+    assert!(left.is_err());
+    assert_eq!(
+        (recorder.kinds(), shared.live()),
+        (vec![EventKind::Cancelled], 0)
+    );
+    // The inner service panics, and the listener while that unwinds.
+    let breaks: fn() -> BoxError = || panic!("in the service");
+    let (service, shared) = Scripted::new([Reply::Error(ms(10), breaks)]);
+    let call = tokio::spawn(stack(service).oneshot(get()));
+    assert!(call.await.err().unwrap().is_panic());
+    let expected = vec![EventKind::Cancelled; 2];
+    assert_eq!((recorder.kinds(), shared.live()), (expected, 0));
 }

@@ -13,6 +13,7 @@ mod budget;
 mod buffer;
 mod copies;
 mod deadline;
+mod deadline_body;
 mod drops;
 mod events;
 mod hostile;

@@ -138,3 +138,52 @@ async fn never_is_never() {
     assert_eq!(stack.oneshot(get()).await.unwrap().status(), 503);
     assert_eq!(shared.calls(), 1);
 }
+
+/// The wait before the second attempt, after a response with these headers.
+async fn wait(status: u16, headers: Vec<(&'static str, &'static str)>) -> u128 {
+    let throttled = Reply::Head(ms(0), status, headers, Script::empty());
+    let (service, shared) = Scripted::new([throttled, Reply::status(200)]);
+    let stack = RetryLayer::http().backoff(exact()).layer(service);
+    assert_eq!(stack.oneshot(get()).await.unwrap().status(), 200);
+    shared.times()[1]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_date_is_taken_against_the_clock_of_its_sender() {
+    let sent = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    for (until, expected) in [
+        ("Sun, 06 Nov 1994 08:49:57 GMT", 20_000),
+        ("Sunday, 06-Nov-94 08:49:57 GMT", 20_000),
+        ("Sun Nov  6 08:49:57 1994", 20_000),
+        ("Sun, 06 Nov 1994 08:49:17 GMT", 1000),
+    ] {
+        for status in [429, 503] {
+            let found = wait(status, vec![sent, ("retry-after", until)]).await;
+            assert_eq!(found, expected, "{status} {until}");
+        }
+    }
+    // Without one it is long past.
+    let past = ("retry-after", "Sun, 06 Nov 1994 08:49:57 GMT");
+    assert_eq!(wait(429, vec![past]).await, 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_headers_the_longest_that_is_one_is_waited_for() {
+    let asked = |values: &[&'static str]| values.iter().map(|v| ("retry-after", *v)).collect();
+    assert_eq!(wait(429, asked(&["5", "20"])).await, 20_000);
+    assert_eq!(wait(503, asked(&["soon", "20", "-1"])).await, 20_000);
+    assert_eq!(wait(503, asked(&["soon", "-1", "5, 20"])).await, 100);
+    assert_eq!(wait(503, asked(&["1.5"])).await, 2000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_each_attempt_is_asked_for_anew() {
+    let replies = ["3", "1", "2"].map(|v| Reply::retry_after(503, v));
+    let (service, shared) = Scripted::new(replies.into_iter().chain([Reply::status(200)]));
+    let stack = RetryLayer::http()
+        .attempts(4)
+        .backoff(Backoff::none())
+        .layer(service);
+    assert_eq!(stack.oneshot(get()).await.unwrap().status(), 200);
+    assert_eq!(shared.times(), [0, 3000, 4000, 6000]);
+}

@@ -257,3 +257,125 @@ async fn on_several_threads_every_call_ends() {
     }
     assert!(tokio::time::Instant::now() - begun >= ms(100));
 }
+
+/// Runs `inner` in a call with a far deadline.
+async fn in_a_call<F, Fut>(inner: F)
+where
+    F: Fn() -> Fut + Clone,
+    Fut: Future<Output = ()>,
+{
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(secs(60)))
+        .service(service_fn(move |()| {
+            let inner = inner();
+            async move {
+                inner.await;
+                Ok::<_, BoxError>(())
+            }
+        }));
+    stack.oneshot(()).await.unwrap();
+}
+
+/// When an attempt of so long ended, by its own timeout.
+async fn cut(timeout: u64) -> u128 {
+    let clock = Clock::start();
+    let error = hanging(timeout).await.unwrap_err();
+    assert!(AttemptTimedOut::find(&error).is_some());
+    clock.ms()
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_side_by_side_each_end_on_time() {
+    in_a_call(|| async {
+        let ended = tokio::join!(cut(300), cut(100), cut(200), cut(100));
+        assert_eq!(ended, (300, 100, 200, 100));
+    })
+    .await;
+    in_a_call(|| async {
+        let clock = Clock::start();
+        // The earlier is dropped before its time; the later one still has its own.
+        let later = async {
+            tokio::select! {
+                biased;
+                _ = cut(100) => unreachable!(),
+                () = sleep(ms(50)) => {}
+            }
+            cut(30).await
+        };
+        assert_eq!(tokio::join!(cut(200), later), (200, 30));
+        assert_eq!(clock.ms(), 200);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_with_wakers_of_their_own_each_end_on_time() {
+    in_a_call(|| async {
+        let attempts = [300, 100, 200].map(|timeout| async move { (timeout, cut(timeout).await) });
+        let mut attempts: FuturesUnordered<_> = attempts.into_iter().collect();
+        let mut order = Vec::new();
+        while let Some((timeout, ended)) = attempts.next().await {
+            assert_eq!(ended, u128::from(timeout));
+            order.push(timeout);
+        }
+        assert_eq!(order, [100, 200, 300]);
+    })
+    .await;
+    in_a_call(|| async {
+        let elsewhere = tokio::spawn(call::carry(cut(100)));
+        assert_eq!(elsewhere.await.unwrap(), 100);
+        let elsewhere = tokio::spawn(cut(100));
+        assert_eq!(elsewhere.await.unwrap(), 100);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_waits_again_beneath_another_waker_ends_on_time() {
+    in_a_call(|| async {
+        // First with the waker of the task, which the deadline's timer wakes; then with another.
+        let mut attempt = Box::pin(cut(100));
+        assert!(futures_util::poll!(attempt.as_mut()).is_pending());
+        let mut attempts: FuturesUnordered<_> = [attempt].into_iter().collect();
+        assert_eq!(attempts.next().await, Some(100));
+        // And the other way round.
+        let mut attempts: FuturesUnordered<_> = [Box::pin(cut(100))].into_iter().collect();
+        assert!(futures_util::poll!(attempts.next()).is_pending());
+        let attempt = std::mem::take(&mut attempts).into_iter().next().unwrap();
+        assert_eq!(attempt.await, 100);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn backoffs_end_on_time_whoever_polls_them() {
+    let retrying = || {
+        let (service, shared) = Scripted::status([503, 503, 200]);
+        let stack = ServiceBuilder::new()
+            .layer(
+                tower_deadline::RetryLayer::http()
+                    .backoff(tower_deadline::Backoff::constant(ms(70))),
+            )
+            .layer(AttemptTimeoutLayer::http(secs(5)))
+            .service(service);
+        async move {
+            stack.oneshot(get()).await.unwrap();
+            shared.times()
+        }
+    };
+    let expected = vec![0, 70, 140];
+    in_a_call(|| async {
+        assert_eq!(retrying().await, expected);
+        let both = tokio::join!(retrying(), retrying());
+        assert_eq!(both, (expected.clone(), expected.clone()));
+        let mut apart: FuturesUnordered<_> = [(); 3].map(|()| retrying()).into_iter().collect();
+        while let Some(times) = apart.next().await {
+            assert_eq!(times, expected);
+        }
+        assert_eq!(
+            tokio::spawn(call::carry(retrying())).await.unwrap(),
+            expected
+        );
+    })
+    .await;
+}
