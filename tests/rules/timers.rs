@@ -379,3 +379,23 @@ async fn backoffs_end_on_time_whoever_polls_them() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_left_out_of_a_poll_is_still_woken_for() {
+    in_a_call(|| {
+        let mut attempt = Box::pin(cut(100));
+        let mut other = Box::pin(sleep(ms(50)));
+        let mut polls = 0;
+        // The second poll, at 50 ms, is for the other alone.
+        let both = std::future::poll_fn(move |cx| {
+            polls += 1;
+            if polls == 2 {
+                return Poll::Pending;
+            }
+            let _ = other.as_mut().poll(cx);
+            attempt.as_mut().poll(cx)
+        });
+        async move { assert_eq!(both.await, 100) }
+    })
+    .await;
+}
