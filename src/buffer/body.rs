@@ -31,57 +31,72 @@ impl Deref for BufferedTrailers {
     }
 }
 
-/// What has been read of a body.
+/// What has been read of a body, frame by frame.
 #[derive(Debug, Default)]
 pub(super) struct Prefix {
-    data: VecDeque<Bytes>,
-    /// Bytes in `data`.
-    len: usize,
-    trailers: Option<HeaderMap>,
+    frames: VecDeque<Frame<Bytes>>,
+    /// Bytes of data in `frames`.
+    data: usize,
+    /// Bytes of trailers in `frames`, and of nothing that has been taken.
+    trailers: usize,
 }
 
 impl Prefix {
     pub(super) fn push<D: Buf>(&mut self, frame: Frame<D>) {
-        match frame.into_data() {
-            Ok(mut data) => {
-                let remaining = data.remaining();
-                if remaining > 0 {
-                    self.len = self.len.saturating_add(remaining);
-                    // Free of copying where the data is `Bytes`.
-                    self.data.push_back(data.copy_to_bytes(remaining));
-                }
+        // Free of copying where the data is `Bytes`.
+        let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+        if let Some(data) = frame.data_ref() {
+            if data.is_empty() {
+                return;
             }
-            Err(frame) => {
-                if let Ok(trailers) = frame.into_trailers() {
-                    match &mut self.trailers {
-                        Some(all) => all.extend(trailers),
-                        none => *none = Some(trailers),
-                    }
+            self.data = self.data.saturating_add(data.len());
+        }
+        if let Some(trailers) = frame.trailers_ref() {
+            self.trailers = self.trailers.saturating_add(size_of_fields(trailers));
+        }
+        self.frames.push_back(frame);
+    }
+
+    /// Bytes of data and of trailers.
+    pub(super) fn len(&self) -> usize {
+        self.data.saturating_add(self.trailers)
+    }
+
+    /// All trailers in one map, as far as one map can hold them.
+    pub(super) fn trailers(&self) -> Option<HeaderMap> {
+        let mut all: Option<HeaderMap> = None;
+        for trailers in self.frames.iter().filter_map(Frame::trailers_ref) {
+            let all = all.get_or_insert_default();
+            for (name, value) in trailers {
+                if all.try_append(name, value.clone()).is_err() {
+                    break;
                 }
             }
         }
-    }
-
-    /// Bytes of data.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
-        self.trailers.as_ref()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
+        all
     }
 
     fn pop(&mut self) -> Option<Frame<Bytes>> {
-        if let Some(data) = self.data.pop_front() {
-            self.len = self.len.saturating_sub(data.len());
-            return Some(Frame::data(data));
+        let frame = self.frames.pop_front()?;
+        if let Some(data) = frame.data_ref() {
+            self.data = self.data.saturating_sub(data.len());
         }
-        self.trailers.take().map(Frame::trailers)
+        if let Some(trailers) = frame.trailers_ref() {
+            self.trailers = self.trailers.saturating_sub(size_of_fields(trailers));
+        }
+        Some(frame)
     }
+
+    fn has_trailers(&self) -> bool {
+        self.frames.iter().any(Frame::is_trailers)
+    }
+}
+
+fn size_of_fields(fields: &HeaderMap) -> usize {
+    fields
+        .iter()
+        .map(|(name, value)| name.as_str().len().saturating_add(value.len()))
+        .fold(0, usize::saturating_add)
 }
 
 /// The body of [`BufferResponsesLayer`](super::BufferResponsesLayer): the bytes and trailers of one
@@ -141,7 +156,7 @@ impl<B> BufferedBody<B> {
 impl<B> fmt::Debug for BufferedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferedBody")
-            .field("buffered", &self.prefix.len)
+            .field("buffered", &self.prefix.len())
             .field("live", &self.rest().is_some())
             .finish_non_exhaustive()
     }
@@ -181,13 +196,13 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.prefix.is_empty() && self.rest().is_none_or(Body::is_end_stream)
+        self.prefix.frames.is_empty() && self.rest().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let buffered = self.prefix.len as u64;
+        let buffered = self.prefix.data as u64;
         let Some(rest) = self.rest() else {
-            if self.prefix.trailers.is_none() {
+            if !self.prefix.has_trailers() {
                 return SizeHint::with_exact(buffered);
             }
             let mut at_least = SizeHint::new();

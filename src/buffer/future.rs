@@ -105,7 +105,7 @@ where
                         std::mem::swap(&mut scope.buffering, buffering);
                     };
                     let end = ready!(refined(true, exchange, || ongoing.poll_end(cx)));
-                    let Some(done) = reading.take() else {
+                    let Some(done) = reading.take().map(|done| *done) else {
                         return Poll::Pending; // it was there a line ago
                     };
                     return Poll::Ready(end.map(|end| match end {
@@ -154,19 +154,19 @@ where
         Poll::Pending
     }
 
-    fn whole(mut self: Box<Self>) -> Response<BufferedBody<B>> {
+    fn whole(mut self) -> Response<BufferedBody<B>> {
         if let Some(trailers) = self.prefix.trailers() {
-            let trailers = BufferedTrailers::new(trailers.clone());
+            let trailers = BufferedTrailers::new(trailers);
             self.head.extensions.insert(trailers);
         }
-        let Self { head, prefix, .. } = *self;
+        let Self { head, prefix, .. } = self;
         Response::from_parts(head, BufferedBody::whole(prefix))
     }
 
-    fn live(self: Box<Self>) -> Response<BufferedBody<B>> {
+    fn live(self) -> Response<BufferedBody<B>> {
         let Self {
             head, prefix, body, ..
-        } = *self;
+        } = self;
         Response::from_parts(head, BufferedBody::live(prefix, body))
     }
 }

@@ -68,7 +68,7 @@ impl BufferResponsesLayer {
         }
     }
 
-    /// Buffers bodies of up to so many bytes of data, trailers not counted.
+    /// Buffers bodies of up to so many bytes, those of trailers included.
     pub const fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = Some(max_bytes);
         self

@@ -106,10 +106,7 @@ impl Opened {
 
     /// Runs a `call` of the inner service, whose layers may use the clock reading of this one.
     pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.scope.fresh = true;
-        let result = self.scope.enter(f);
-        self.scope.fresh = false;
-        result
+        self.scope.enter(|| with_fresh_clock(f))
     }
 
     /// The inner future came to an end, and with it the call.
@@ -248,6 +245,20 @@ impl Drop for Opened {
     }
 }
 
+/// Runs `f`, a `call`, whose layers may use the clock reading of the one that makes it.
+fn with_fresh_clock<R>(f: impl FnOnce() -> R) -> R {
+    /// Also when `f` panics, and somebody above catches that.
+    struct Stale;
+    impl Drop for Stale {
+        fn drop(&mut self) {
+            with_current(|scope| scope.fresh = false);
+        }
+    }
+    with_current(|scope| scope.fresh = true);
+    let _stale = Stale;
+    f()
+}
+
 /// How a layer that need not be the opener takes part in a call.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // boxing it would cost a layer that works alone an allocation a call
@@ -346,12 +357,7 @@ impl Membership {
     /// Runs a `call` of the inner service inside the scope of the call.
     pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
         match self {
-            Self::Joined => {
-                with_current(|scope| scope.fresh = true);
-                let result = f();
-                with_current(|scope| scope.fresh = false);
-                result
-            }
+            Self::Joined => with_fresh_clock(f),
             Self::Own(opened) => opened.enter_call(f),
         }
     }

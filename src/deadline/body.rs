@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tokio::time::{Instant, Sleep};
 
-use crate::call::{AttemptLog, DeadlineOrigin, Phase};
+use crate::call::{AttemptLog, DeadlineOrigin, Phase, with_current};
 use crate::error::{BoxError, DeadlineExceeded};
 use crate::event::{Event, EventKind, Listeners};
 use crate::timer;
@@ -76,6 +76,13 @@ where
         };
         let timer = this.timer.get_or_insert_with(|| Box::pin(None));
         ready!(timer::poll_until(timer.as_mut(), deadline, cx));
+        // Read inside an attempt, it ends with the call, whose deadline this is (rule 34).
+        let in_call = with_current(|scope| {
+            scope.buffering && scope.enforced && scope.deadline == Some(deadline)
+        });
+        if in_call {
+            return Poll::Pending;
+        }
         this.inner.set(None);
         *this.timer = None;
         let now = Instant::now();

@@ -78,6 +78,14 @@ where
         let call = this.call;
         if call.settle() {
             this.config.apply(call);
+            // What turned up may have been over before the call began: then nothing is contacted
+            // (rule 39), although a buffer above has called already.
+            if call.scope.deadline.is_some() && call.scope.deadline <= call.scope.started {
+                call.scope.ended = true;
+                call.enter(|| this.inner.set(None));
+                call.scope.attempt = 0;
+                call.scope.phase = Phase::Start;
+            }
         }
 
         // Inner first, then the clock (rule 9).
@@ -89,6 +97,11 @@ where
             if let Poll::Ready(result) = call.enter(|| inner.poll(cx)) {
                 call.enter(|| this.inner.set(None));
                 this.timer.set(None);
+                if call.scope.host.asked().is_some() {
+                    // Somebody asked in this very poll, and may live on elsewhere in this task: it has
+                    // to be polled again, to find a timer of its own.
+                    cx.waker().wake_by_ref();
+                }
                 return Poll::Ready(conclude(call, result.map_err(Into::into)));
             }
             let Some(deadline) = call.scope.deadline else {

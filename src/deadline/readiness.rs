@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::call::{Phase, with_call};
+use crate::call::{Phase, with_call, with_current};
 
 /// Answers ready at once, and waits for the inner service's readiness inside the future of the call.
 ///
@@ -144,9 +144,18 @@ where
                 StateProj::Readying { service, request } => {
                     // Said again in each poll: a buffer above runs `call` outside the scope.
                     queueing();
-                    match (ready!(service.poll_ready(cx)), request.take()) {
+                    let ready = ready!(service.poll_ready(cx));
+                    let now = Instant::now();
+                    // Ready too late: nothing is sent that nobody waits for. The deadline's layer ends
+                    // the call, in this very poll.
+                    let over = with_current(|scope| {
+                        scope.enforced && scope.deadline.is_some_and(|at| at <= now)
+                    });
+                    if over && ready.is_ok() {
+                        return Poll::Pending;
+                    }
+                    match (ready, request.take()) {
                         (Ok(()), Some(request)) => {
-                            let now = Instant::now();
                             with_call(|scope| {
                                 if !scope.joined_by_retry {
                                     scope.phase = Phase::Attempt;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::buffer::Buffer;
 use super::letting_go;
 use super::published::{Found, Published};
-use super::ring::{Ring, SLICES};
+use super::ring::{Ring, WINDOW_IN_SLICES};
 use super::terms::Terms;
 
 /// The median is published from so many samples on, as the ceiling is.
@@ -47,7 +47,7 @@ pub(crate) struct Estimate {
     merge_at: AtomicU64,
     /// Attempts that ended in another way than as a sample or a cut, and are not in the ring yet.
     others: AtomicU32,
-    /// Cuts without anything else in between.
+    /// Cuts without a success in time in between.
     in_a_row: AtomicU32,
 
     ring: Mutex<Ring>,
@@ -58,7 +58,7 @@ impl Estimate {
         Self {
             terms,
             epoch: now,
-            slice: (terms.window / SLICES).max(Duration::from_millis(1)),
+            slice: (terms.window / WINDOW_IN_SLICES).max(Duration::from_millis(1)),
             ceiling: Published::default(),
             median: Published::default(),
             samples: AtomicU64::new(0),
@@ -122,7 +122,7 @@ impl Estimate {
 
     /// An attempt ended in another way: not judged `Ok`, or cut by another bound, or too late.
     pub(crate) fn record_other(&self) {
-        self.end_row();
+        // It says nothing of the ceiling: only a success in time ends a row of cuts.
         self.others.fetch_add(1, Relaxed);
     }
 
@@ -179,13 +179,8 @@ impl Estimate {
         nanos(now.saturating_duration_since(self.epoch))
     }
 
-    fn slice_number(&self, now: Instant) -> u32 {
-        let number = self.nanos(now).checked_div(nanos(self.slice)).unwrap_or(0);
-        // Wraps on purpose: neighbours are told apart, and a window is ten of them.
-        #[allow(clippy::cast_possible_truncation)]
-        {
-            number as u32
-        }
+    fn slice_number(&self, now: Instant) -> u64 {
+        self.nanos(now).checked_div(nanos(self.slice)).unwrap_or(0)
     }
 
     /// Nobody waits for another's merge: what is in the buffer is merged by the next one.

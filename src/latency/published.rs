@@ -19,21 +19,23 @@ pub(super) enum Found {
 }
 
 impl Published {
-    pub(super) fn set(&self, slice: u32, value: Option<Duration>) {
+    pub(super) fn set(&self, slice: u64, value: Option<Duration>) {
         let micros = value.map_or(0, |v| {
             let micros = v.as_nanos().div_ceil(1000).clamp(1, u128::from(u32::MAX));
             u32::try_from(micros).unwrap_or(u32::MAX)
         });
-        let packed = (u64::from(slice) << 32) | u64::from(micros);
+        // The lower half of the number tells neighbours apart.
+        let packed = (slice << 32) | u64::from(micros);
         self.0.store(packed, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self, slice: u32) -> Found {
+    pub(super) fn get(&self, slice: u64) -> Found {
         let packed = self.0.load(Ordering::Relaxed);
-        // The two halves: the shift leaves 32 bits, and the mask does.
+        // Each is one half of 64 bits.
         #[allow(clippy::cast_possible_truncation)]
         let (held_for, micros) = ((packed >> 32) as u32, packed as u32);
-        if held_for != slice {
+        #[allow(clippy::cast_possible_truncation)]
+        if held_for != slice as u32 {
             return Found::Stale;
         }
         Found::Current(match micros {
@@ -72,9 +74,9 @@ mod tests {
             (Duration::from_secs(5000), None),
             (Duration::MAX, None),
         ] {
-            published.set(u32::MAX, Some(value));
+            published.set(u64::MAX, Some(value));
             assert_eq!(
-                published.get(u32::MAX),
+                published.get(u64::MAX),
                 Found::Current(expected),
                 "{value:?}"
             );

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use tdigest::TDigest;
 
 /// The window is this many slices, the one under way included.
-pub(super) const SLICES: u32 = 10;
+pub(super) const WINDOW_IN_SLICES: u32 = 10;
+const SLICES: u64 = WINDOW_IN_SLICES as u64;
 
 /// How many centroids a digest has. The p95 of a smooth distribution is then within 2 % of the exact
 /// one.
@@ -14,7 +15,7 @@ const CENTROIDS: usize = 100;
 /// What happened in one slice of time.
 #[derive(Debug, Clone)]
 struct Slice {
-    number: u32,
+    number: u64,
     digest: TDigest,
     counts: Counts,
 }
@@ -42,7 +43,7 @@ impl Counts {
     }
 }
 
-/// A ring of slices. Slices are numbered by time; the numbers wrap.
+/// A ring of slices, which are numbered by time.
 #[derive(Debug)]
 pub(super) struct Ring {
     current: Slice,
@@ -54,7 +55,7 @@ pub(super) struct Ring {
 }
 
 impl Slice {
-    fn new(number: u32) -> Self {
+    fn new(number: u64) -> Self {
         Self {
             number,
             digest: TDigest::new_with_size(CENTROIDS),
@@ -64,7 +65,7 @@ impl Slice {
 }
 
 impl Ring {
-    pub(super) fn new(slice: u32) -> Self {
+    pub(super) fn new(slice: u64) -> Self {
         Self {
             current: Slice::new(slice),
             older: VecDeque::new(),
@@ -74,10 +75,9 @@ impl Ring {
     }
 
     /// The slice `number` is under way: what is a window or more behind it leaves.
-    pub(super) fn advance(&mut self, number: u32) {
-        let ahead = number.wrapping_sub(self.current.number);
+    pub(super) fn advance(&mut self, number: u64) {
         // A thread that read the clock before the one that was here last is not a step back.
-        if ahead == 0 || ahead > u32::MAX / 2 {
+        if number <= self.current.number {
             return;
         }
         let ended = std::mem::replace(&mut self.current, Slice::new(number));
@@ -87,7 +87,7 @@ impl Ring {
         while self
             .older
             .front()
-            .is_some_and(|oldest| number.wrapping_sub(oldest.number) >= SLICES)
+            .is_some_and(|oldest| number - oldest.number >= SLICES)
         {
             self.older.pop_front();
         }
@@ -185,15 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn slice_numbers_wrap_and_do_not_step_back() {
-        let mut ring = Ring::new(u32::MAX - 1);
+    fn slice_numbers_do_not_step_back_and_may_leap() {
+        let mut ring = Ring::new(5);
         ring.add(vec![1.0]);
-        ring.advance(1);
+        ring.advance(7);
         ring.add(vec![2.0]);
         assert_eq!(ring.counts().samples, 2);
-        ring.advance(0); // late to the lock
-        assert_eq!(ring.counts().samples, 2);
-        assert_eq!(ring.current.number, 1);
+        ring.advance(6); // late to the lock
+        assert_eq!((ring.counts().samples, ring.current.number), (2, 7));
+        ring.advance(u64::from(u32::MAX) * 3);
+        assert_eq!(ring.counts(), Counts::default());
     }
 
     #[test]
@@ -225,12 +226,12 @@ mod tests {
     fn a_thousand_slices_merge_to_what_one_would_be() {
         let mut ring = Ring::new(0);
         for number in 0..1000_u32 {
-            ring.advance(number);
+            ring.advance(u64::from(number));
             ring.add((0..100).map(|i| f64::from(i * 1000 + number)).collect());
             let found = ring.quantiles([0.5, 0.95]).unwrap();
             assert!(found[0] <= found[1] && found[1] <= 100_000.0);
         }
-        assert_eq!(ring.counts().samples, 100 * u64::from(SLICES));
+        assert_eq!(ring.counts().samples, 100 * SLICES);
         assert!((p95(&ring) / 95_000.0 - 1.0).abs() < 0.02, "{}", p95(&ring));
     }
 
@@ -254,7 +255,7 @@ mod tests {
     /// The samples go in as they would: in batches, over some slices.
     fn batched(samples: &[f64]) -> Ring {
         let mut ring = Ring::new(0);
-        for (number, slice) in (0..).zip(samples.chunks(samples.len().div_ceil(SLICES as usize))) {
+        for (number, slice) in (0..).zip(samples.chunks(samples.len().div_ceil(10))) {
             ring.advance(number);
             for batch in slice.chunks(1536) {
                 ring.add(batch.to_vec());
@@ -324,7 +325,7 @@ mod tests {
         ) {
             let mut ring = Ring::new(0);
             let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
-            for (number, batch) in (0_u32..).zip(batches) {
+            for (number, batch) in (0_u64..).zip(batches) {
                 ring.advance(number / 3);
                 for value in &batch {
                     min = min.min(*value);

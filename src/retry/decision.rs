@@ -92,7 +92,7 @@ pub(super) fn next(
     let ordinary = backoff.jittered(wait);
     // Rule 2: the wait and a normal attempt have to fit.
     let left = left.map(|left| left.saturating_sub(normal.unwrap_or_default()));
-    let is_too_long = |wait: Duration| left.is_some_and(|left| wait >= left);
+    let is_too_long = |wait: Duration| left.is_some_and(|left| slept(wait) >= left);
     match failure.asked.filter(|asked| !asked.is_zero()) {
         None if is_too_long(ordinary) => Next::Stop(StopReason::DeadlineTooNear),
         None => Next::Wait(ordinary),
@@ -110,12 +110,23 @@ pub(super) fn next(
             // Never earlier than asked, and not all at once. The spread is drawn from what fits,
             // rather than cut to it, so that a crowd with the same deadline stays spread.
             let room = left.map_or(Duration::MAX, |left| {
-                left.saturating_sub(wait)
-                    .saturating_sub(Duration::from_nanos(1))
+                left.saturating_sub(slept(wait)).saturating_sub(TICK)
             });
             let spread = part_of(backoff.spread().min(room), fastrand::f64());
             Next::Wait(wait.saturating_add(spread))
         }
+    }
+}
+
+/// Timers go off at whole milliseconds.
+const TICK: Duration = Duration::from_millis(1);
+
+/// How long a wait is slept: a timer goes off at the next tick. One that would go off at the deadline
+/// is not begun, since what follows it would not be sent.
+fn slept(wait: Duration) -> Duration {
+    match wait.subsec_nanos() % 1_000_000 {
+        0 => wait,
+        over => wait.saturating_add(Duration::from_nanos(u64::from(1_000_000 - over))),
     }
 }
 

@@ -160,10 +160,22 @@ where
                         return Poll::Pending;
                     }
                     begun += 1;
+                    // A task that was polled late finds its backoff over, and the deadline as well:
+                    // nothing is sent that nobody waits for.
+                    let now = Instant::now();
+                    let (deadline, enforced) =
+                        sending.call.with(|scope| (scope.deadline, scope.enforced));
+                    if deadline.is_some_and(|at| at <= now) {
+                        if enforced {
+                            return Poll::Pending; // its layer ends the call, in this very poll
+                        }
+                        this.state.set(State::Done);
+                        return Poll::Ready(Err(sending.call.exceeded(now).into()));
+                    }
                     let Some(request) = sending.copy.take() else {
                         return Poll::Pending; // see above
                     };
-                    sending.next_attempt(rules, &request);
+                    sending.next_attempt(rules, &request, now);
                     // This instance was readied: it is the one that is called (rule 27).
                     let attempt = sending.call.enter_call(|| service.call(request));
                     this.state.set(State::Attempt(attempt));

@@ -131,12 +131,16 @@ impl<Request> Sending<Request> {
     }
 
     /// The next attempt begins now, with `request`.
-    pub(super) fn next_attempt<C, Y>(&mut self, rules: &Rules<C, Y>, request: &Request)
-    where
+    pub(super) fn next_attempt<C, Y>(
+        &mut self,
+        rules: &Rules<C, Y>,
+        request: &Request,
+        now: Instant,
+    ) where
         Y: CopyRequest<Request>,
     {
         self.attempt = self.attempt.saturating_add(1);
-        self.attempt_started = Instant::now();
+        self.attempt_started = now;
         if self.plan(rules).may_follow(self.attempt) {
             self.copy = rules.copy.copy(request);
         }

@@ -17,6 +17,7 @@ mod deadline_body;
 mod drops;
 mod events;
 mod hostile;
+mod late;
 mod moved;
 mod outcome;
 mod overrides;
