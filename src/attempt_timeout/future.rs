@@ -11,7 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{Bound, Judged, Membership, Setting};
+use crate::call::{Bound, Judged, Membership, Scope, Setting, refined};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -121,6 +121,9 @@ where
             });
         }
 
+        if let Membership::Own(opened) = this.call {
+            opened.goes_on();
+        }
         let Some(ceiling) = this.ceiling() else {
             return Poll::Pending;
         };
@@ -196,10 +199,12 @@ impl<F, C> Projected<'_, F, C> {
     /// The ceiling has been reached.
     fn timed_out<Res>(mut self, ceiling: Effective) -> Result<Res, BoxError> {
         let now = Instant::now();
-        if let Membership::Own(opened) = self.call {
-            opened.scope.ended = true;
-        }
-        self.call.enter(|| self.inner.set(None));
+        // What is beneath is cut, and not abandoned by its caller. The call around goes on.
+        let exchange =
+            |scope: &mut Scope, ended: &mut bool| std::mem::swap(&mut scope.ended, ended);
+        let inner = &mut self.inner;
+        self.call
+            .enter(|| refined(true, exchange, || inner.set(None)));
         self.timer.set(None);
         self.report_if_orphaned(Some(ceiling), now);
         self.measure_cut(ceiling, now);
@@ -261,7 +266,9 @@ impl<F, C> Projected<'_, F, C> {
             // A call that says how long its attempts may take is not one of those that were measured.
             let measured = measured.filter(|_| overriding == Setting::Inherit);
             let found = effective(started, timeout, measured, deadline);
-            scope.ceiling = found.map(|e| (e.ceiling, e.bound));
+            if let Some(e) = found {
+                scope.show_ceiling(started, (e.ceiling, e.bound));
+            }
             found
         });
         *self.ceiling = Ceiling::Computed {

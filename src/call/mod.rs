@@ -31,7 +31,7 @@ pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
 
 pub(crate) use self::host::Host;
-pub(crate) use self::opened::{Judged, Membership, Opened};
+pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
 pub(crate) use self::scope::{Failures, Scope, refined, with_call, with_current};
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was

@@ -100,6 +100,11 @@ impl Opened {
         self.scope.enter(f);
     }
 
+    /// The inner future is pending: if a retry layer has ended beneath, the call goes on without it.
+    pub(crate) fn goes_on(&mut self) {
+        self.scope.went_on |= self.scope.ending.is_some();
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }
@@ -120,10 +125,7 @@ impl Opened {
         let now = Instant::now();
         let mut log = scope.failures.take().unwrap_or_default().log;
         let mut stop = None;
-        // An attempt that succeeded is not the end of a call that failed above the retry layer.
-        let ending = scope
-            .ending
-            .filter(|(kind, _)| *kind != EventKind::Succeeded || judged.error.is_none());
+        let ending = scope.ending_of(judged.error.is_some());
         // The retry layer has its own classifier, and knows better than whoever opened the call.
         let judged = match scope.last_judged.filter(|_| ending.is_some()) {
             Some((verdict, status)) => Judged {
@@ -141,20 +143,24 @@ impl Opened {
             (None, Some(Ours::Exceeded(_))) => EventKind::DeadlineExceeded,
             (None, _) if judged.verdict == Verdict::Ok => EventKind::Succeeded,
             (None, _) => {
-                stop = Some(if scope.phase == Phase::Attempt {
-                    StopReason::NoRetryLayer
-                } else {
+                stop = Some(if scope.phase == Phase::Readiness {
                     StopReason::Readiness
+                } else {
+                    StopReason::NoRetryLayer
                 });
                 EventKind::NotRetried
             }
         };
-        if !scope.joined_by_retry && scope.phase == Phase::Attempt {
+        // Where a retry layer takes part, an attempt that it did not end was cut above it: its event is
+        // the retry layer's to raise, when it is dropped.
+        if scope.phase == Phase::Attempt && scope.ending.is_none() {
             let entry = scope.attempt_entry(judged.verdict, judged.status, now);
-            self.listeners.raise(|| Event {
-                error: judged.error,
-                ..Event::attempt(&entry)
-            });
+            if !scope.joined_by_retry {
+                self.listeners.raise(|| Event {
+                    error: judged.error,
+                    ..Event::attempt(&entry)
+                });
+            }
             log.extend([entry]);
         }
         // An error that ended the call inside its retry layer took the log along.
@@ -173,8 +179,7 @@ impl Opened {
     pub(crate) fn conclude_exceeded(&mut self, now: Instant) -> DeadlineExceeded {
         self.finished = true;
         let in_flight = self.scope.phase == Phase::Attempt && !self.scope.joined_by_retry;
-        let stop = self.scope.ending.map(|(_, stop)| stop);
-        let stop = stop.filter(|stop| *stop != StopReason::Success);
+        let stop = self.scope.ending_of(true).map(|(_, stop)| stop);
         let error = self.scope.deadline_exceeded(now);
         if in_flight {
             if let Some(entry) = error.log.last() {
@@ -226,8 +231,10 @@ impl Drop for Opened {
         if self.may_join && !self.polled && with_current(|outer| outer.call) {
             return;
         }
-        // An enclosing call that ended itself drops what is beneath it: that is no cancellation.
-        let kind = if with_current(|outer| outer.ended) {
+        // An enclosing call that ended itself drops what is beneath it. Where its deadline was this one's
+        // too, that is no cancellation.
+        let over = self.scope.deadline.is_some_and(|at| at <= Instant::now());
+        let kind = if over && with_current(|outer| outer.ended) {
             EventKind::DeadlineExceeded
         } else {
             EventKind::Cancelled
@@ -246,7 +253,7 @@ impl Drop for Opened {
 }
 
 /// Runs `f`, a `call`, whose layers may use the clock reading of the one that makes it.
-fn with_fresh_clock<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_fresh_clock<R>(f: impl FnOnce() -> R) -> R {
     /// Also when `f` panics, and somebody above catches that.
     struct Stale;
     impl Drop for Stale {
@@ -305,7 +312,21 @@ impl Membership {
                 false
             }
             Self::Own(opened) => {
-                if with_current(|scope| scope.call && joins(scope)) {
+                let own = &opened.scope;
+                let joined = with_current(|scope| {
+                    // What is beneath may have joined this scope in `call`, and goes along; but not
+                    // beside another retry layer.
+                    let fits = scope.call && !(own.retry_active && scope.retry_active);
+                    if !fits || !joins(scope) {
+                        return false;
+                    }
+                    if own.joined_by_retry {
+                        scope.joined_by_retry = true;
+                        scope.retry_active = own.retry_active;
+                    }
+                    true
+                });
+                if joined {
                     // Nothing has happened in it yet, so nothing is said of it.
                     opened.finished = true;
                     *self = Self::Joined;

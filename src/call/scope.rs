@@ -67,7 +67,9 @@ pub(crate) struct Scope {
 
     /// A retry layer of this call has joined this scope.
     pub(crate) joined_by_retry: bool,
-    /// It may send more than one attempt.
+    /// It has not ended. Another one may join when it has.
+    pub(crate) retry_active: bool,
+    /// What is being polled is an attempt of it, and may be sent again.
     pub(crate) retrying: bool,
     /// This attempt's response was too large to buffer and is being handed over live.
     pub(crate) spilled: bool,
@@ -79,6 +81,12 @@ pub(crate) struct Scope {
     pub(crate) ending: Option<(EventKind, StopReason)>,
     /// What it said of the last attempt.
     pub(crate) last_judged: Option<(Verdict, Option<u16>)>,
+    /// It ended with an error.
+    pub(crate) retry_failed: bool,
+    /// The call went on after it had ended, so that its end is not the call's.
+    pub(crate) went_on: bool,
+    /// When the attempt timeout began that `ceiling` is of.
+    pub(crate) ceiling_since: Option<Instant>,
     /// Nothing, until an attempt fails.
     pub(crate) failures: Option<Box<Failures>>,
 
@@ -114,12 +122,16 @@ impl Scope {
         phase: Phase::Start,
         fresh: false,
         joined_by_retry: false,
+        retry_active: false,
         retrying: false,
         spilled: false,
         buffering: false,
         ended: false,
         ending: None,
         last_judged: None,
+        retry_failed: false,
+        went_on: false,
+        ceiling_since: None,
         failures: None,
         host: Host::NONE,
     };
@@ -169,6 +181,7 @@ impl Scope {
             ceiling: self.ceiling,
             phase: self.phase,
             joined_by_retry: self.joined_by_retry,
+            retry_active: self.retry_active,
             retrying: self.retrying,
             ..Self::EMPTY
         }
@@ -197,12 +210,59 @@ impl Scope {
         f()
     }
 
+    /// A retry layer joins, where none is at work here, and finds nothing left of one before it.
+    pub(crate) fn join_as_retry(&mut self) -> bool {
+        if self.retry_active {
+            return false;
+        }
+        if self.joined_by_retry {
+            self.attempt = 0;
+            self.ending = None;
+            self.last_judged = None;
+            self.retry_failed = false;
+            self.went_on = false;
+            if let Some(failures) = &mut self.failures {
+                // Its error went with its end: see `Sending::end`.
+                failures.log = AttemptLog::default();
+            }
+        }
+        self.joined_by_retry = true;
+        self.retry_active = true;
+        true
+    }
+
+    /// How the retry layer ended the call, where that was the end of the call: not when the call went
+    /// on, or turned its error into a success.
+    pub(crate) fn ending_of(&self, failed: bool) -> Option<(EventKind, StopReason)> {
+        let (kind, reason) = self.ending?;
+        let recovered = self.retry_failed && !failed;
+        let failed_above = kind == EventKind::Succeeded && failed;
+        let its_own = !(self.went_on || recovered || failed_above);
+        its_own.then_some((kind, reason))
+    }
+
+    /// An attempt timeout that began at `since` shows its ceiling: the outermost of an attempt counts,
+    /// and of several that began with it the smallest.
+    pub(crate) fn show_ceiling(&mut self, since: Instant, ceiling: (Duration, Bound)) {
+        let shows = match (self.ceiling, self.ceiling_since) {
+            (Some((shown, _)), Some(shown_since)) => {
+                since < shown_since || (since == shown_since && ceiling.0 < shown)
+            }
+            _ => true,
+        };
+        if shows {
+            self.ceiling = Some(ceiling);
+            self.ceiling_since = Some(since);
+        }
+    }
+
     /// Notes that an attempt has begun.
     pub(crate) fn begin_attempt(&mut self, number: u32, now: Instant, delay: Duration) {
         self.attempt = number;
         self.attempt_started = Some(now);
         self.delay = delay;
         self.ceiling = None;
+        self.ceiling_since = None;
         self.phase = Phase::Attempt;
         self.spilled = false;
     }

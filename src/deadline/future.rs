@@ -104,6 +104,7 @@ where
                 }
                 return Poll::Ready(conclude(call, result.map_err(Into::into)));
             }
+            call.goes_on();
             let Some(deadline) = call.scope.deadline else {
                 return Poll::Pending;
             };

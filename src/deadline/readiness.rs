@@ -94,7 +94,7 @@ where
 /// Nothing has been sent yet; unless a retry layer above has begun an attempt, of which this is a part.
 fn queueing() {
     with_call(|scope| {
-        if !scope.joined_by_retry {
+        if !scope.retry_active {
             scope.phase = Phase::Readiness;
         }
     });
@@ -157,7 +157,7 @@ where
                     match (ready, request.take()) {
                         (Ok(()), Some(request)) => {
                             with_call(|scope| {
-                                if !scope.joined_by_retry {
+                                if !scope.retry_active {
                                     scope.phase = Phase::Attempt;
                                     scope.attempt_started = Some(now);
                                 }

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::copy::CopyRequest;
 use super::layer::Rules;
 use super::sending::{Sending, Step};
-use crate::call::Phase;
+use crate::call::{Phase, Scope, with_fresh_clock};
 use crate::classify::Classify;
 use crate::error::BoxError;
 use crate::event::Event;
@@ -83,6 +83,9 @@ impl<S: Service<Request>, Request, C, Y> PinnedDrop for RetryFuture<S, Request, 
         let mut this = self.project();
         let listeners = &this.rules.listeners;
         if !matches!(*this.state, State::Attempt(_)) {
+            if !matches!(*this.state, State::Done) {
+                this.sending.leave();
+            }
             return;
         }
         if !listeners.is_empty() {
@@ -93,6 +96,7 @@ impl<S: Service<Request>, Request, C, Y> PinnedDrop for RetryFuture<S, Request, 
         // Inside the call that it belongs to, also when the caller leaves.
         let state = &mut this.state;
         this.sending.call.enter_drop(|| state.set(State::Done));
+        this.sending.leave();
     }
 }
 
@@ -110,8 +114,10 @@ where
         let rules = &**this.rules;
         let sending = this.sending;
         let started = sending.started;
-        let joins = Sending::<Request>::joins;
-        if sending.call.settle(&rules.listeners, started, joins) {
+        if sending
+            .call
+            .settle(&rules.listeners, started, Scope::join_as_retry)
+        {
             sending.begin(rules);
         }
         let mut begun = 0;
@@ -119,7 +125,7 @@ where
             match this.state.as_mut().project() {
                 StateProj::Done => return Poll::Pending,
                 StateProj::Attempt(attempt) => {
-                    let result = ready!(sending.call.enter(|| attempt.poll(cx)));
+                    let result = ready!(sending.in_attempt(|| attempt.poll(cx)));
                     // The attempt is dropped before anything else is done (rule 11).
                     sending.call.enter(|| this.state.set(State::Done));
                     match sending.after_attempt(rules, result.map_err(Into::into)) {
@@ -177,7 +183,7 @@ where
                     };
                     sending.next_attempt(rules, &request, now);
                     // This instance was readied: it is the one that is called (rule 27).
-                    let attempt = sending.call.enter_call(|| service.call(request));
+                    let attempt = sending.in_attempt(|| with_fresh_clock(|| service.call(request)));
                     this.state.set(State::Attempt(attempt));
                 }
             }

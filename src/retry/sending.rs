@@ -11,9 +11,11 @@ use super::copy::CopyRequest;
 use super::decision::{Failure, Next, Plan, next, terminal};
 use super::layer::Rules;
 use super::repeatable::Repeat;
-use crate::call::{Attempt, Failures, Judged, Membership, Phase, Scope, Setting, with_current};
+use crate::call::{
+    Attempt, AttemptLog, Failures, Judged, Membership, Phase, Scope, Setting, refined, with_current,
+};
 use crate::classify::{AttemptError, Classify, Verdict, never_left, verdict_of};
-use crate::error::{BoxError, Ours, RetryRefused, outermost};
+use crate::error::{AttemptTimedOut, BoxError, Ours, RetryRefused, outermost};
 use crate::event::{Event, EventKind, StopReason};
 use crate::key::Key;
 
@@ -26,6 +28,8 @@ pub(super) struct Sending<Request> {
     pub(super) by_request: Repeat,
     /// The one retry of a request that never left has been made.
     unprocessed_spent: bool,
+    /// The request may be sent again, so that a client that retries beneath is nested in this one.
+    retrying: bool,
     /// `NestedRetry` has been raised.
     told_of_nesting: bool,
     pub(super) attempt: u32,
@@ -63,6 +67,7 @@ impl<Request> Sending<Request> {
             key,
             by_request,
             unprocessed_spent: false,
+            retrying: false,
             told_of_nesting: false,
             attempt: 1,
             attempt_started: started,
@@ -72,9 +77,16 @@ impl<Request> Sending<Request> {
         }
     }
 
-    /// A scope is joined by one retry layer; a second one in it is a call of its own.
-    pub(super) fn joins(scope: &mut Scope) -> bool {
-        !mem::replace(&mut scope.joined_by_retry, true)
+    /// Polls or calls an attempt, inside the scope of the call.
+    pub(super) fn in_attempt<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let retrying = self.retrying;
+        let f = || {
+            let exchange = |scope: &mut Scope, retrying: &mut bool| {
+                mem::swap(&mut scope.retrying, retrying);
+            };
+            refined(retrying, exchange, f)
+        };
+        self.call.enter(f)
     }
 
     /// What the call allows, overrides included.
@@ -113,10 +125,10 @@ impl<Request> Sending<Request> {
     /// Puts what is known of the attempt into the scope of the call.
     pub(super) fn begin<C, Y>(&mut self, rules: &Rules<C, Y>) {
         let (attempt, started, delay) = (self.attempt, self.attempt_started, self.delay);
-        let retrying = self.plan(rules).may_follow(1);
+        self.retrying = self.plan(rules).may_follow(1);
         let nested = self.call.with(|scope| {
             scope.joined_by_retry = true;
-            scope.retrying = retrying;
+            scope.retry_active = true;
             if scope.attempt != attempt || scope.attempt_started != Some(started) {
                 scope.begin_attempt(attempt, started, delay);
             }
@@ -245,6 +257,8 @@ impl<Request> Sending<Request> {
                 self.call.with(|scope| {
                     scope.phase = Phase::Backoff;
                     scope.ending = Some((EventKind::DeadlineExceeded, reason));
+                    scope.retry_failed = true;
+                    scope.retry_active = false;
                 });
                 Err(self.call.exceeded(now).into())
             }
@@ -284,14 +298,18 @@ impl<Request> Sending<Request> {
     }
 
     fn refused(&mut self, retry_after: Option<Duration>, source: BoxError) -> BoxError {
-        let log = self
-            .call
-            .with(|scope| scope.failures.as_ref().map(|f| f.log.clone()));
         Box::new(RetryRefused {
             retry_after,
-            log: log.unwrap_or_default(),
+            log: self.log(),
             source: Some(source),
         })
+    }
+
+    /// The attempts so far, if any failed.
+    fn log(&mut self) -> AttemptLog {
+        self.call
+            .with(|scope| scope.failures.as_ref().map(|f| f.log.clone()))
+            .unwrap_or_default()
     }
 
     /// The inner service failed when it was asked whether it is ready: that ends the call unchanged.
@@ -312,10 +330,20 @@ impl<Request> Sending<Request> {
         judged: Judgement,
         result: Result<Res, BoxError>,
     ) -> Result<Res, BoxError> {
-        self.call.with(|scope| {
+        let failed = result.is_err();
+        let has_failures = self.call.with(|scope| {
             scope.ending = Some((kind, reason));
             scope.last_judged = Some((judged.verdict, judged.status));
+            scope.retry_failed = failed;
+            scope.retry_active = false;
+            scope.failures.is_some()
         });
+        if has_failures {
+            if let Some(timed_out) = error_of(&result).and_then(|e| AttemptTimedOut::find(e)) {
+                timed_out.attach(&self.log());
+            }
+            self.keep_error(None);
+        }
         if let Membership::Own(opened) = &mut self.call {
             opened.conclude(Judged {
                 verdict: judged.verdict,
@@ -342,6 +370,18 @@ impl<Request> Sending<Request> {
             ..Event::attempt(&entry)
         });
         Some(entry)
+    }
+
+    /// It is dropped before it ended: where that is in the scope of its call, another may join it.
+    pub(super) fn leave(&mut self) {
+        let started = self.attempt_started;
+        if let Membership::Joined = self.call {
+            with_current(|scope| {
+                if scope.attempt_started == Some(started) {
+                    scope.retry_active = false;
+                }
+            });
+        }
     }
 
     /// The attempt in flight, where the scope around has been ended: its own call's, or that of a call

@@ -12,7 +12,7 @@ use super::future::RetryFuture;
 use super::layer::Rules;
 use super::repeatable::{AnyRequest, Repeatable};
 use super::sending::Sending;
-use crate::call::{Membership, with_current};
+use crate::call::{Membership, Scope, with_current, with_fresh_clock};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::key::{KeyOf, OneDependency};
@@ -59,7 +59,7 @@ where
         // The layer that opened the call has just read the clock.
         let read = with_current(|scope| scope.started.filter(|_| scope.call && scope.fresh));
         let started = read.unwrap_or_else(Instant::now);
-        let call = Membership::new(&self.rules.listeners, started, Sending::<Request>::joins);
+        let call = Membership::new(&self.rules.listeners, started, Scope::join_as_retry);
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
@@ -73,7 +73,7 @@ where
             mem::replace(&mut self.inner, clone)
         });
         let readied = again.as_mut().unwrap_or(&mut self.inner);
-        let first = sending.call.enter_call(|| readied.call(request));
+        let first = sending.in_attempt(|| with_fresh_clock(|| readied.call(request)));
         RetryFuture::new(first, again, sending, Arc::clone(&self.rules))
     }
 }

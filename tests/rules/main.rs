@@ -31,3 +31,4 @@ mod sequence;
 mod stacks;
 mod support;
 mod timers;
+mod whose;
