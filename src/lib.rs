@@ -46,7 +46,7 @@
 //!
 //! # In a spawned task
 //!
-//! Where an inner service is an async closure whose error is [`BoxError`], and the stack is used inside an
+//! Where an inner service is a closure that returns a future whose error is [`BoxError`], and the stack is used inside an
 //! `async` block that is spawned, the compiler may say "implementation of `From` is not general
 //! enough". That is a limit of its own, which tower's layers meet as well. Give the closure an error
 //! type of its own, or spawn the future that `call` returns.

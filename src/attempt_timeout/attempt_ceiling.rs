@@ -25,6 +25,11 @@ use crate::latency::Terms;
 ///   when of *n* ≥ 50 attempts in the window it cut more than `2(1−q)n + 3√(n(1−q))`, its samples are
 ///   dropped and the attempt timeout applies until there are enough new ones.
 ///
+/// One estimate has to be of one kind of latency. A slow route that is one call in fifty does not show
+/// in the 95th percentile of its host, and is cut each time, too seldom to be let go for. Give it a key
+/// of its own ([`key`](super::AttemptTimeoutLayer::key)), raise the [`floor`](Self::floor), or give its
+/// calls an attempt timeout of their own, which stands in place of the measured ceiling.
+///
 /// The quantile is estimated with a t-digest ([Dunning 2019](https://arxiv.org/abs/1902.04023)).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
