@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::call::with_current;
+use crate::call::Guest;
 
 /// Ready once `until` has come; otherwise the task is woken when it does.
 ///
@@ -26,17 +26,20 @@ pub(crate) fn poll_until(
 /// The same, beneath a deadline: its timer serves this wait too, where it can.
 pub(crate) fn poll_until_hosted(
     mut timer: Pin<&mut Option<Sleep>>,
+    guest: &mut Guest,
     until: Instant,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
     let now = Instant::now();
     if now >= until {
+        guest.sign_off();
         return Poll::Ready(());
     }
-    if with_current(|scope| scope.host.ask(cx.waker(), until, now)) {
+    if guest.ask(cx.waker(), until, now) {
         timer.set(None);
         return Poll::Pending;
     }
+    guest.sign_off();
     arm(timer, until, cx)
 }
 

@@ -11,7 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{Bound, Judged, Membership, Scope, Setting, refined};
+use crate::call::{Bound, Guest, Judged, Membership, Scope, Setting, refined};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -31,6 +31,7 @@ pub struct AttemptTimeoutFuture<F, C> {
     /// Made at the first poll that ends pending, where no deadline above has one that serves.
     #[pin]
     timer: Option<Sleep>,
+    guest: Guest,
     started: Instant,
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
     ceiling: Ceiling,
@@ -65,6 +66,7 @@ impl<F, C> AttemptTimeoutFuture<F, C> {
         Self {
             inner: Some(inner),
             timer: None,
+            guest: Guest::default(),
             started,
             ceiling: Ceiling::NotYet,
             call,
@@ -137,6 +139,7 @@ where
         }
         ready!(timer::poll_until_hosted(
             this.timer.as_mut(),
+            this.guest,
             ceiling.at,
             cx
         ));
@@ -152,6 +155,7 @@ impl<F, C> Projected<'_, F, C> {
     {
         self.call.enter(|| self.inner.set(None));
         self.timer.set(None);
+        self.guest.sign_off();
         if !self.terms.listeners.is_empty() || self.terms.measuring.is_some() {
             let now = Instant::now();
             let ceiling = self.ceiling();

@@ -197,6 +197,11 @@ impl Scope {
             && self.criticality == Criticality::Critical
     }
 
+    /// Whether the deadline had passed before the call began.
+    pub(crate) fn never_begins(&self) -> bool {
+        self.deadline.is_some() && self.deadline <= self.started
+    }
+
     /// Runs `f` with this scope as the current one.
     pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
         struct Restore<'a>(&'a mut Scope);

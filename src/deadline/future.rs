@@ -3,14 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::bound::earlier;
 use super::service::Config;
-use crate::call::{Host, Judged, Opened, Phase};
+use crate::call::{Judged, Opened, Phase};
 use crate::classify::{Verdict, verdict_of_error};
 use crate::error::BoxError;
 use crate::timer;
@@ -25,22 +25,17 @@ pub struct DeadlineFuture<F> {
     /// Made when a poll ends pending. It stands at the deadline, or at what somebody beneath asked for.
     #[pin]
     timer: Option<Sleep>,
-    /// The earliest instant that somebody beneath asked to be woken at, until it has come.
-    asked: Option<Instant>,
+    alarm: Alarm,
     call: Opened,
     config: Config,
 }
 
 impl<F> DeadlineFuture<F> {
-    pub(super) fn new(inner: Option<F>, mut call: Opened, config: Config) -> Self {
-        if inner.is_none() {
-            call.scope.attempt = 0;
-            call.scope.phase = Phase::Start;
-        }
+    pub(super) fn new(inner: Option<F>, call: Opened, config: Config) -> Self {
         Self {
             inner,
             timer: None,
-            asked: None,
+            alarm: Alarm::default(),
             call,
             config,
         }
@@ -62,6 +57,11 @@ impl<F> PinnedDrop for DeadlineFuture<F> {
         let mut this = self.project();
         if this.inner.is_some() {
             this.call.enter_drop(|| this.inner.set(None));
+            if this.call.scope.host.has_guests() {
+                if let Some(waker) = this.alarm.waker.take() {
+                    waker.wake();
+                }
+            }
         }
     }
 }
@@ -76,59 +76,94 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let call = this.call;
+        if call.is_finished() {
+            // Polled again after it was ready: nothing more will come.
+            return Poll::Pending;
+        }
         if call.settle() {
             this.config.apply(call);
             // What turned up may have been over before the call began: then nothing is contacted
             // (rule 39), although a buffer above has called already.
-            if call.scope.deadline.is_some() && call.scope.deadline <= call.scope.started {
+            if call.scope.never_begins() {
                 call.scope.ended = true;
                 call.enter(|| this.inner.set(None));
-                call.scope.attempt = 0;
-                call.scope.phase = Phase::Start;
             }
+        }
+        if this.inner.is_none() {
+            call.scope.attempt = 0;
+            call.scope.phase = Phase::Start;
+            return Poll::Ready(Err(call.conclude_exceeded(Instant::now()).into()));
         }
 
         // Inner first, then the clock (rule 9).
-        if let Some(inner) = this.inner.as_mut().as_pin_mut() {
-            call.scope.host = match call.scope.deadline {
-                Some(_) => Host::polled_with(cx.waker()),
-                None => Host::NONE,
-            };
-            if let Poll::Ready(result) = call.enter(|| inner.poll(cx)) {
-                call.enter(|| this.inner.set(None));
-                this.timer.set(None);
-                if call.scope.host.asked().is_some() {
-                    // Somebody asked in this very poll, and may live on elsewhere in this task: it has
-                    // to be polled again, to find a timer of its own.
-                    cx.waker().wake_by_ref();
-                }
-                return Poll::Ready(conclude(call, result.map_err(Into::into)));
-            }
-            call.goes_on();
-            let Some(deadline) = call.scope.deadline else {
-                return Poll::Pending;
-            };
-            let host = std::mem::replace(&mut call.scope.host, Host::NONE);
-            let now = host.now();
-            if now < deadline {
-                *this.asked = earlier(this.asked.filter(|at| *at > now), host.asked());
-                let alarm = this.asked.map_or(deadline, |at| at.min(deadline));
-                ready!(timer::arm(this.timer.as_mut(), alarm, cx));
-                if alarm < deadline {
-                    // It came between the two looks at the clock: whoever asked is to be polled.
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-            call.scope.ended = true;
-            call.enter(|| this.inner.set(None));
-            this.timer.set(None);
-        } else if call.is_finished() {
-            // Polled again after it was ready: nothing more will come.
-            return Poll::Pending;
+        if call.scope.deadline.is_some() {
+            call.scope.host.open(cx.waker());
         }
-
+        let polled = call.enter(|| {
+            let inner = this.inner.as_mut().as_pin_mut();
+            let polled = inner.map_or(Poll::Pending, |inner| inner.poll(cx));
+            if polled.is_ready() {
+                this.inner.set(None);
+            }
+            polled
+        });
+        if let Poll::Ready(result) = polled {
+            this.timer.set(None);
+            wake_guests(call, cx);
+            return Poll::Ready(conclude(call, result.map_err(Into::into)));
+        }
+        call.goes_on();
+        let Some(deadline) = call.scope.deadline else {
+            return Poll::Pending;
+        };
+        let (asked, now) = call.scope.host.close();
+        let alarm = this.alarm.next(asked, now, deadline, cx);
+        if now < deadline {
+            ready!(timer::arm(this.timer.as_mut(), alarm, cx));
+            if alarm < deadline {
+                // It came between the two looks at the clock: whoever asked is to be polled.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        call.scope.ended = true;
+        call.enter(|| this.inner.set(None));
+        this.timer.set(None);
+        wake_guests(call, cx);
         Poll::Ready(Err(call.conclude_exceeded(Instant::now()).into()))
+    }
+}
+
+/// What was asked of the timer.
+#[derive(Debug, Default)]
+struct Alarm {
+    /// The earliest instant that somebody beneath asked to be woken at, until it has come.
+    asked: Option<Instant>,
+    /// Who is to be woken when this is dropped, and somebody who asked is not.
+    waker: Option<Waker>,
+}
+
+impl Alarm {
+    /// When the timer is to go off, after a poll in which `asked` was asked for.
+    fn next(
+        &mut self,
+        asked: Option<Instant>,
+        now: Instant,
+        deadline: Instant,
+        cx: &Context<'_>,
+    ) -> Instant {
+        self.asked = earlier(self.asked.filter(|at| *at > now), asked);
+        if asked.is_some() && !self.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+        self.asked.map_or(deadline, |at| at.min(deadline))
+    }
+}
+
+/// Whoever asked for this timer and lives on elsewhere in the task has to find another.
+fn wake_guests(call: &Opened, cx: &Context<'_>) {
+    if call.scope.host.has_guests() {
+        cx.waker().wake_by_ref();
     }
 }
 

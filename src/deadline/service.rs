@@ -1,10 +1,12 @@
 //! The service that starts the clock.
 
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::bound::{Candidates, in_force};
 use super::future::DeadlineFuture;
 use super::layer::DeadlineLayer;
 use crate::call::Opened;
@@ -39,8 +41,8 @@ where
             inherit: self.config.inherit,
         };
         config.apply(&mut call);
-        let expired = call.scope.deadline.is_some_and(|at| at <= started);
-        let inner = (!expired).then(|| call.enter_call(|| self.inner.call(request)));
+        let begins = !call.scope.never_begins();
+        let inner = begins.then(|| call.enter_call(|| self.inner.call(request)));
         DeadlineFuture::new(inner, call, config)
     }
 }
@@ -49,7 +51,7 @@ where
 /// not there in `call`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Config {
-    own: Option<std::time::Duration>,
+    own: Option<Duration>,
     inherit: bool,
 }
 
@@ -60,7 +62,7 @@ impl Config {
         let Some(started) = scope.started else {
             return;
         };
-        let candidates = super::bound::Candidates {
+        let candidates = Candidates {
             own: self.own,
             overriding: scope
                 .overrides
@@ -70,7 +72,7 @@ impl Config {
             enclosing: scope.deadline,
         };
         scope.enforced = true;
-        match super::bound::in_force(started, candidates) {
+        match in_force(started, candidates) {
             Some((at, origin)) => {
                 scope.deadline = Some(at);
                 scope.origin = origin;

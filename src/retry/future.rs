@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::copy::CopyRequest;
 use super::layer::Rules;
 use super::sending::{Sending, Step};
-use crate::call::{Phase, Scope, with_fresh_clock};
+use crate::call::{Guest, Phase, Scope, with_fresh_clock};
 use crate::classify::Classify;
 use crate::error::BoxError;
 use crate::event::Event;
@@ -44,6 +44,7 @@ enum State<F> {
         until: Option<Instant>,
         #[pin]
         timer: Option<Sleep>,
+        guest: Guest,
     },
     /// Polling the readiness of the service for the next attempt.
     Readying,
@@ -138,15 +139,20 @@ where
                             this.state.set(State::Backoff {
                                 until: now.checked_add(delay),
                                 timer: None,
+                                guest: Guest::default(),
                             });
                         }
                     }
                 }
-                StateProj::Backoff { until, timer } => {
+                StateProj::Backoff {
+                    until,
+                    timer,
+                    guest,
+                } => {
                     let Some(until) = *until else {
                         return Poll::Pending;
                     };
-                    ready!(timer::poll_until_hosted(timer, until, cx));
+                    ready!(timer::poll_until_hosted(timer, guest, until, cx));
                     this.state.set(State::Readying);
                 }
                 StateProj::Readying => {

@@ -23,9 +23,9 @@ use crate::key::Key;
 pub(super) struct Sending<Request> {
     pub(super) call: Membership,
     pub(super) started: Instant,
-    pub(super) key: Key,
+    key: Key,
     /// What the request itself says; an override may say otherwise.
-    pub(super) by_request: Repeat,
+    by_request: Repeat,
     /// The one retry of a request that never left has been made.
     unprocessed_spent: bool,
     /// The request may be sent again, so that a client that retries beneath is nested in this one.
@@ -89,8 +89,13 @@ impl<Request> Sending<Request> {
         self.call.enter(f)
     }
 
+    /// Whether another attempt could follow the first, so that the request has to be copied.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.retrying
+    }
+
     /// What the call allows, overrides included.
-    pub(super) fn plan<C, Y>(&mut self, rules: &Rules<C, Y>) -> Plan {
+    fn plan<C, Y>(&mut self, rules: &Rules<C, Y>) -> Plan {
         let (attempts, retry, nested) = self.call.with(|scope| {
             let (attempts, retry) = scope
                 .overrides

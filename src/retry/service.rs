@@ -63,7 +63,7 @@ where
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
-        if sending.plan(&self.rules).may_follow(1) {
+        if sending.may_repeat() {
             sending.copy = self.rules.copy.copy(&request);
         }
         // Where a retry can follow, the instance that was readied goes along, since it is the one

@@ -297,3 +297,94 @@ async fn a_step_costs_few_attempts_though_some_fail_in_another_way() {
     }
     assert!(cut <= 20, "{cut} attempts were cut");
 }
+
+/// Polls `both` inside a call of a second, once, and gives that call.
+fn hosting(both: &Both, ends_after: Option<Duration>) -> BoxFuture<'static, Result<(), BoxError>> {
+    let both = both.clone();
+    let beneath = DeadlineLayer::new(secs(1)).layer(service_fn(move |()| {
+        let mut both = both.clone();
+        async move {
+            assert!(futures_util::poll!(&mut both).is_pending());
+            drop(both);
+            match ends_after {
+                Some(wait) => sleep(wait).await,
+                None => pending().await,
+            }
+            Ok::<_, BoxError>(())
+        }
+    }));
+    Box::pin(beneath.oneshot(()))
+}
+
+/// An attempt of 100 ms that hangs.
+fn attempt_of_100() -> Both {
+    let hanging =
+        AttemptTimeoutLayer::new(ms(100)).layer(service_fn(|()| pending::<Result<(), BoxError>>()));
+    Both(Arc::new(Mutex::new(Box::pin(hanging.oneshot(())))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_woken_though_the_deadline_that_polled_it_ends_later() {
+    let both = attempt_of_100();
+    let mut hosting = hosting(&both, Some(ms(30)));
+    let clock = Clock::start();
+    let mut both = both;
+    let mut hosted = false;
+    let task = std::future::poll_fn(|cx| {
+        if hosted {
+            return Pin::new(&mut both).poll(cx);
+        }
+        hosted = hosting.as_mut().poll(cx).is_ready();
+        // Nothing else will poll the attempt, but for a wake-up.
+        Poll::Pending
+    });
+    let ended = tokio::time::timeout(secs(60), task).await;
+    assert!(ended.is_ok(), "the attempt was never cut");
+    assert_eq!(clock.ms(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_woken_though_the_deadline_that_polled_it_is_dropped() {
+    let both = attempt_of_100();
+    let mut beneath = Some(hosting(&both, None));
+    let clock = Clock::start();
+    let mut both = both;
+    let (left, leaves) = tokio::sync::oneshot::channel::<()>();
+    tokio::spawn(async move {
+        sleep(ms(30)).await;
+        drop(left);
+    });
+    let mut leaves = Box::pin(leaves);
+    let task = std::future::poll_fn(|cx| {
+        let Some(call) = &mut beneath else {
+            return Pin::new(&mut both).poll(cx);
+        };
+        assert!(call.as_mut().poll(cx).is_pending());
+        if leaves.as_mut().poll(cx).is_ready() {
+            // Its caller leaves. Nothing else will poll the attempt, but for a wake-up.
+            beneath = None;
+        }
+        Poll::Pending
+    });
+    let ended = tokio::time::timeout(secs(60), task).await;
+    assert!(ended.is_ok(), "the attempt was never cut");
+    assert_eq!(clock.ms(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_as_usual_wakes_nobody() {
+    let mut stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(secs(1)))
+        .layer(RetryLayer::new())
+        .layer(AttemptTimeoutLayer::new(ms(500)))
+        .service(service_fn(|()| async {
+            sleep(ms(20)).await;
+            Ok::<_, BoxError>(())
+        }));
+    let mut call = tokio_test::task::spawn(stack.ready().await.unwrap().call(()));
+    assert!(call.poll().is_pending());
+    tokio::time::advance(ms(21)).await;
+    assert!(call.is_woken());
+    assert!(call.poll().is_ready());
+    assert!(!call.is_woken(), "woken for nothing");
+}
