@@ -11,7 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{Bound, Guest, Judged, Membership, Scope, Setting, refined};
+use crate::call::{self, Bound, Guest, Judged, Membership, Scope, Setting, refined};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -271,7 +271,10 @@ impl<F, C> Projected<'_, F, C> {
             let measured = measured.filter(|_| overriding == Setting::Inherit);
             let found = effective(started, timeout, measured, deadline);
             if let Some(e) = found {
-                scope.show_ceiling(started, (e.ceiling, e.bound));
+                scope.show_ceiling(call::Ceiling {
+                    value: (e.ceiling, e.bound),
+                    since: started,
+                });
             }
             found
         });

@@ -32,7 +32,9 @@ pub use self::overrides::{CallOverride, Setting};
 
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
-pub(crate) use self::scope::{Failures, Scope, refined, with_call, with_current};
+pub(crate) use self::scope::{
+    Ceiling, Ending, Failures, RetryPart, Scope, refined, with_call, with_current,
+};
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was
 /// offered, whichever ends first. Zero when it is over, `None` when nothing bounds this work.

@@ -7,7 +7,7 @@ use std::mem;
 use tokio::time::Instant;
 
 use super::log::{AttemptLog, Phase};
-use super::scope::{Scope, with_current};
+use super::scope::{RetryPart, Scope, with_current};
 use crate::classify::Verdict;
 use crate::error::{AttemptTimedOut, DeadlineExceeded, Ours, outermost};
 use crate::event::{Event, EventKind, Listeners, StopReason};
@@ -102,7 +102,9 @@ impl Opened {
 
     /// The inner future is pending: if a retry layer has ended beneath, the call goes on without it.
     pub(crate) fn goes_on(&mut self) {
-        self.scope.went_on |= self.scope.ending.is_some();
+        if let Some(ending) = &mut self.scope.ending {
+            ending.went_on = true;
+        }
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -124,38 +126,27 @@ impl Opened {
         let scope = &mut self.scope;
         let now = Instant::now();
         let mut log = scope.failures.take().unwrap_or_default().log;
-        let mut stop = None;
         let ending = scope.ending_of(judged.error.is_some());
         // The retry layer has its own classifier, and knows better than whoever opened the call.
-        let judged = match scope.last_judged.filter(|_| ending.is_some()) {
-            Some((verdict, status)) => Judged {
-                verdict,
-                status,
-                ..judged
-            },
-            None => judged,
-        };
-        let kind = match (ending, judged.error.and_then(outermost)) {
-            (Some((kind, reason)), _) => {
-                stop = Some(reason);
-                kind
+        let judged = ending.map_or(judged, |ending| Judged {
+            verdict: ending.verdict,
+            status: ending.status,
+            ..judged
+        });
+        let (kind, stop) = match (ending, judged.error.and_then(outermost)) {
+            (Some(ending), _) => (ending.kind, Some(ending.reason)),
+            (None, Some(Ours::Exceeded(_))) => (EventKind::DeadlineExceeded, None),
+            (None, _) if judged.verdict == Verdict::Ok => (EventKind::Succeeded, None),
+            (None, _) if scope.phase == Phase::Readiness => {
+                (EventKind::NotRetried, Some(StopReason::Readiness))
             }
-            (None, Some(Ours::Exceeded(_))) => EventKind::DeadlineExceeded,
-            (None, _) if judged.verdict == Verdict::Ok => EventKind::Succeeded,
-            (None, _) => {
-                stop = Some(if scope.phase == Phase::Readiness {
-                    StopReason::Readiness
-                } else {
-                    StopReason::NoRetryLayer
-                });
-                EventKind::NotRetried
-            }
+            (None, _) => (EventKind::NotRetried, Some(StopReason::NoRetryLayer)),
         };
         // Where a retry layer takes part, an attempt that it did not end was cut above it: its event is
         // the retry layer's to raise, when it is dropped.
         if scope.phase == Phase::Attempt && scope.ending.is_none() {
             let entry = scope.attempt_entry(judged.verdict, judged.status, now);
-            if !scope.joined_by_retry {
+            if scope.retry == RetryPart::None {
                 self.listeners.raise(|| Event {
                     error: judged.error,
                     ..Event::attempt(&entry)
@@ -165,8 +156,8 @@ impl Opened {
         }
         // An error that ended the call inside its retry layer took the log along.
         let carried = match judged.error.and_then(outermost) {
-            Some(Ours::Exceeded(e)) if scope.joined_by_retry => Some(&e.log),
-            Some(Ours::Refused(e)) if scope.joined_by_retry => Some(&e.log),
+            Some(Ours::Exceeded(e)) if scope.retry != RetryPart::None => Some(&e.log),
+            Some(Ours::Refused(e)) if scope.retry != RetryPart::None => Some(&e.log),
             _ => None,
         };
         let log = carried.filter(|_| log.is_empty()).unwrap_or(&log);
@@ -178,8 +169,8 @@ impl Opened {
     /// The inner future has been dropped, inside the scope, with `scope.ended` set.
     pub(crate) fn conclude_exceeded(&mut self, now: Instant) -> DeadlineExceeded {
         self.finished = true;
-        let in_flight = self.scope.phase == Phase::Attempt && !self.scope.joined_by_retry;
-        let stop = self.scope.ending_of(true).map(|(_, stop)| stop);
+        let in_flight = self.scope.phase == Phase::Attempt && self.scope.retry == RetryPart::None;
+        let stop = self.scope.ending_of(true).map(|ending| ending.reason);
         let error = self.scope.deadline_exceeded(now);
         if in_flight {
             if let Some(entry) = error.log.last() {
@@ -316,13 +307,13 @@ impl Membership {
                 let joined = with_current(|scope| {
                     // What is beneath may have joined this scope in `call`, and goes along; but not
                     // beside another retry layer.
-                    let fits = scope.call && !(own.retry_active && scope.retry_active);
+                    let both = own.retry == RetryPart::Active && scope.retry == RetryPart::Active;
+                    let fits = scope.call && !both;
                     if !fits || !joins(scope) {
                         return false;
                     }
-                    if own.joined_by_retry {
-                        scope.joined_by_retry = true;
-                        scope.retry_active = own.retry_active;
+                    if own.retry != RetryPart::None {
+                        scope.retry = own.retry;
                     }
                     true
                 });

@@ -57,7 +57,7 @@ pub(crate) struct Scope {
     /// The backoff before this attempt.
     pub(crate) delay: Duration,
     /// The effective ceiling of this attempt, once it has been computed.
-    pub(crate) ceiling: Option<(Duration, Bound)>,
+    pub(crate) ceiling: Option<Ceiling>,
     /// The recent median latency of the dependency, where it is measured and warm.
     pub(crate) normal: Option<Duration>,
     pub(crate) phase: Phase,
@@ -65,11 +65,9 @@ pub(crate) struct Scope {
     /// beneath need not read the clock again.
     pub(crate) fresh: bool,
 
-    /// A retry layer of this call has joined this scope.
-    pub(crate) joined_by_retry: bool,
-    /// It has not ended. Another one may join when it has.
-    pub(crate) retry_active: bool,
-    /// What is being polled is an attempt of it, and may be sent again.
+    /// Whether a retry layer takes part in this call.
+    pub(crate) retry: RetryPart,
+    /// What is being polled is an attempt of a retry layer, and may be sent again.
     pub(crate) retrying: bool,
     /// This attempt's response was too large to buffer and is being handed over live.
     pub(crate) spilled: bool,
@@ -77,21 +75,45 @@ pub(crate) struct Scope {
     pub(crate) buffering: bool,
     /// The opener has ended the call itself: what is dropped now was not abandoned by the caller.
     pub(crate) ended: bool,
-    /// How the retry layer ended the call.
-    pub(crate) ending: Option<(EventKind, StopReason)>,
-    /// What it said of the last attempt.
-    pub(crate) last_judged: Option<(Verdict, Option<u16>)>,
-    /// It ended with an error.
-    pub(crate) retry_failed: bool,
-    /// The call went on after it had ended, so that its end is not the call's.
-    pub(crate) went_on: bool,
-    /// When the attempt timeout began that `ceiling` is of.
-    pub(crate) ceiling_since: Option<Instant>,
+    /// How the retry layer that took part last has ended.
+    pub(crate) ending: Option<Ending>,
     /// Nothing, until an attempt fails.
     pub(crate) failures: Option<Box<Failures>>,
 
     /// The deadline's timer, for whoever is polled beneath it.
     pub(crate) host: Host,
+}
+
+/// Whether a retry layer takes part in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryPart {
+    None,
+    /// One is at work.
+    Active,
+    /// One was, and has ended. Another one may join.
+    Over,
+}
+
+/// How a retry layer ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) kind: EventKind,
+    pub(crate) reason: StopReason,
+    /// What it said of the last attempt, by a classifier of its own.
+    pub(crate) verdict: Verdict,
+    pub(crate) status: Option<u16>,
+    /// It ended with an error.
+    pub(crate) failed: bool,
+    /// The call has gone on since.
+    pub(crate) went_on: bool,
+}
+
+/// The effective ceiling of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ceiling {
+    pub(crate) value: (Duration, Bound),
+    /// When the attempt timeout began that it is of.
+    pub(crate) since: Instant,
 }
 
 /// What failed attempts leave behind.
@@ -121,17 +143,12 @@ impl Scope {
         normal: None,
         phase: Phase::Start,
         fresh: false,
-        joined_by_retry: false,
-        retry_active: false,
+        retry: RetryPart::None,
         retrying: false,
         spilled: false,
         buffering: false,
         ended: false,
         ending: None,
-        last_judged: None,
-        retry_failed: false,
-        went_on: false,
-        ceiling_since: None,
         failures: None,
         host: Host::NONE,
     };
@@ -180,8 +197,7 @@ impl Scope {
             delay: self.delay,
             ceiling: self.ceiling,
             phase: self.phase,
-            joined_by_retry: self.joined_by_retry,
-            retry_active: self.retry_active,
+            retry: self.retry,
             retrying: self.retrying,
             ..Self::EMPTY
         }
@@ -217,47 +233,38 @@ impl Scope {
 
     /// A retry layer joins, where none is at work here, and finds nothing left of one before it.
     pub(crate) fn join_as_retry(&mut self) -> bool {
-        if self.retry_active {
-            return false;
-        }
-        if self.joined_by_retry {
-            self.attempt = 0;
-            self.ending = None;
-            self.last_judged = None;
-            self.retry_failed = false;
-            self.went_on = false;
-            if let Some(failures) = &mut self.failures {
-                // Its error went with its end: see `Sending::end`.
-                failures.log = AttemptLog::default();
+        match self.retry {
+            RetryPart::Active => return false,
+            RetryPart::None => {}
+            RetryPart::Over => {
+                self.attempt = 0;
+                self.ending = None;
+                if let Some(failures) = &mut self.failures {
+                    // Its error went with its end: see `Sending::end`.
+                    failures.log = AttemptLog::default();
+                }
             }
         }
-        self.joined_by_retry = true;
-        self.retry_active = true;
+        self.retry = RetryPart::Active;
         true
     }
 
-    /// How the retry layer ended the call, where that was the end of the call: not when the call went
-    /// on, or turned its error into a success.
-    pub(crate) fn ending_of(&self, failed: bool) -> Option<(EventKind, StopReason)> {
-        let (kind, reason) = self.ending?;
-        let recovered = self.retry_failed && !failed;
-        let failed_above = kind == EventKind::Succeeded && failed;
-        let its_own = !(self.went_on || recovered || failed_above);
-        its_own.then_some((kind, reason))
+    /// How the retry layer ended, where that is the end of a call that `failed` or did not: not when the
+    /// call went on after it, nor when something above turned its result round.
+    pub(crate) fn ending_of(&self, failed: bool) -> Option<Ending> {
+        self.ending
+            .filter(|ending| !ending.went_on && ending.failed == failed)
     }
 
-    /// An attempt timeout that began at `since` shows its ceiling: the outermost of an attempt counts,
-    /// and of several that began with it the smallest.
-    pub(crate) fn show_ceiling(&mut self, since: Instant, ceiling: (Duration, Bound)) {
-        let shows = match (self.ceiling, self.ceiling_since) {
-            (Some((shown, _)), Some(shown_since)) => {
-                since < shown_since || (since == shown_since && ceiling.0 < shown)
-            }
-            _ => true,
-        };
-        if shows {
-            self.ceiling = Some(ceiling);
-            self.ceiling_since = Some(since);
+    /// An attempt timeout shows its ceiling: the outermost of an attempt counts, which is the one that
+    /// began first, and of several that began together the smallest.
+    pub(crate) fn show_ceiling(&mut self, shown: Ceiling) {
+        let order = |c: &Ceiling| (c.since, c.value.0);
+        if self
+            .ceiling
+            .is_none_or(|before| order(&shown) < order(&before))
+        {
+            self.ceiling = Some(shown);
         }
     }
 
@@ -267,7 +274,6 @@ impl Scope {
         self.attempt_started = Some(now);
         self.delay = delay;
         self.ceiling = None;
-        self.ceiling_since = None;
         self.phase = Phase::Attempt;
         self.spilled = false;
     }
@@ -285,7 +291,7 @@ impl Scope {
             verdict,
             duration: now.saturating_duration_since(started),
             delay: self.delay,
-            ceiling: self.ceiling,
+            ceiling: self.ceiling.map(|c| c.value),
             status,
         }
     }
@@ -301,7 +307,7 @@ impl Scope {
             && failures.log.last().map(|last| last.number) == Some(self.attempt);
         if self.phase == Phase::Attempt && self.attempt > 0 && !noted {
             let verdict = match self.ending {
-                Some((EventKind::Succeeded, _)) => Verdict::Ok,
+                Some(ending) if ending.verdict == Verdict::Ok => Verdict::Ok,
                 _ => Verdict::Transient,
             };
             failures

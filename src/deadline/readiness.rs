@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::call::{Phase, with_call, with_current};
+use crate::call::{Phase, RetryPart, with_call, with_current};
 
 /// Answers ready at once, and waits for the inner service's readiness inside the future of the call.
 ///
@@ -94,7 +94,7 @@ where
 /// Nothing has been sent yet; unless a retry layer above has begun an attempt, of which this is a part.
 fn queueing() {
     with_call(|scope| {
-        if !scope.retry_active {
+        if scope.retry != RetryPart::Active {
             scope.phase = Phase::Readiness;
         }
     });
@@ -157,7 +157,7 @@ where
                     match (ready, request.take()) {
                         (Ok(()), Some(request)) => {
                             with_call(|scope| {
-                                if !scope.retry_active {
+                                if scope.retry != RetryPart::Active {
                                     scope.phase = Phase::Attempt;
                                     scope.attempt_started = Some(now);
                                 }

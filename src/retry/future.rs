@@ -12,7 +12,8 @@ use tower_service::Service;
 
 use super::copy::CopyRequest;
 use super::layer::Rules;
-use super::sending::{Sending, Step};
+use super::outcome::Step;
+use super::sending::Sending;
 use crate::call::{Guest, Phase, Scope, with_fresh_clock};
 use crate::classify::Classify;
 use crate::error::BoxError;

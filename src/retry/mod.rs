@@ -16,6 +16,7 @@ mod copy;
 mod decision;
 mod future;
 mod layer;
+mod outcome;
 mod repeatable;
 mod sending;
 mod service;
