@@ -78,6 +78,7 @@ mod error;
 mod key;
 mod keyed;
 mod latency;
+mod policy;
 mod timer;
 
 #[doc(inline)]
@@ -96,12 +97,13 @@ pub use self::classify::{
 #[doc(inline)]
 pub use self::deadline::{BoundReadinessLayer, DeadlineBody, DeadlineBodyLayer, DeadlineLayer};
 pub use self::error::{
-    AsDynError, AttemptStalled, AttemptTimedOut, BoxError, DeadlineExceeded, PolicyError, Problem,
-    RetryRefused, is_timeout,
+    AsDynError, AttemptStalled, AttemptTimedOut, BoxError, DeadlineExceeded, RetryRefused,
+    is_timeout,
 };
 #[doc(inline)]
 pub use self::event::{Event, EventKind, Listener, StopReason};
 pub use self::key::{Authority, Key, KeyOf, OneDependency};
+pub use self::policy::{PolicyError, Problem};
 #[doc(inline)]
 pub use self::progress::{AnyBytes, Progress, ProgressBody, ProgressBoundLayer};
 #[doc(inline)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::Problems;
 use crate::latency::Terms;
+use crate::policy::Problems;
 
 /// A ceiling on attempts that is measured from the dependency's own latency.
 ///

@@ -8,9 +8,9 @@ use super::attempt_ceiling::AttemptCeiling;
 use super::measured::Measured;
 use super::service::AttemptTimeout;
 use crate::classify::{ErrorClassifier, HttpClassifier};
-use crate::error::{PolicyError, Problems};
 use crate::event::{Listener, Listeners};
 use crate::key::{Authority, OneDependency};
+use crate::policy::{PolicyError, Problems};
 
 /// Bounds one attempt.
 ///

@@ -6,8 +6,8 @@ use tower_layer::Layer;
 
 use super::predicate::{AnyBytes, Progress};
 use super::service::ProgressBound;
-use crate::error::{PolicyError, Problems};
 use crate::event::{Listener, Listeners};
+use crate::policy::{PolicyError, Problems};
 
 /// Bounds the gaps between the reads of a response body.
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::Problems;
+use crate::policy::Problems;
 
 /// How the wait before an attempt is spread, so that clients that failed together do not come back
 /// together.

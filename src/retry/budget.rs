@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::call::Criticality;
-use crate::error::{PolicyError, Problems};
 use crate::key::Key;
 use crate::keyed::Keyed;
+use crate::policy::{PolicyError, Problems};
 
 /// Tokens are counted in billionths, so that any fraction holds.
 const TOKEN: i64 = 1_000_000_000;

@@ -10,9 +10,9 @@ use super::copy::CloneRequest;
 use super::repeatable::{AnyRequest, ByMethod};
 use super::service::Retry;
 use crate::classify::{ErrorClassifier, HttpClassifier};
-use crate::error::{PolicyError, Problems};
 use crate::event::{Listener, Listeners};
 use crate::key::{Authority, OneDependency};
+use crate::policy::{PolicyError, Problems};
 
 /// Sends a request again when its attempt failed, while that can help and does no harm.
 ///
@@ -169,42 +169,33 @@ impl<C, Y, K, R> RetryLayer<C, Y, K, R> {
         self
     }
 
-    /// Which results are failures, and of what kind.
-    pub fn classifier<D>(self, classifier: D) -> RetryLayer<D, Y, K, R> {
-        let rules = self.rules;
+    /// The same with another classifier or another copier.
+    fn exchange<D, Z>(self, parts: impl FnOnce(C, Y) -> (D, Z)) -> RetryLayer<D, Z, K, R> {
+        let (classifier, copy) = parts(self.rules.classifier, self.rules.copy);
         RetryLayer {
             rules: Rules {
-                attempts: rules.attempts,
-                backoff: rules.backoff,
-                budget: rules.budget,
+                attempts: self.rules.attempts,
+                backoff: self.rules.backoff,
+                budget: self.rules.budget,
                 classifier,
-                copy: rules.copy,
-                retry_unprocessed: rules.retry_unprocessed,
-                defer_to_caller: rules.defer_to_caller,
-                listeners: rules.listeners,
+                copy,
+                retry_unprocessed: self.rules.retry_unprocessed,
+                defer_to_caller: self.rules.defer_to_caller,
+                listeners: self.rules.listeners,
             },
             key: self.key,
             repeatable: self.repeatable,
         }
     }
 
+    /// Which results are failures, and of what kind.
+    pub fn classifier<D>(self, classifier: D) -> RetryLayer<D, Y, K, R> {
+        self.exchange(|_, copy| (classifier, copy))
+    }
+
     /// How a request is copied before it is sent, where a retry could follow.
     pub fn copy<Z>(self, copy: Z) -> RetryLayer<C, Z, K, R> {
-        let rules = self.rules;
-        RetryLayer {
-            rules: Rules {
-                attempts: rules.attempts,
-                backoff: rules.backoff,
-                budget: rules.budget,
-                classifier: rules.classifier,
-                copy,
-                retry_unprocessed: rules.retry_unprocessed,
-                defer_to_caller: rules.defer_to_caller,
-                listeners: rules.listeners,
-            },
-            key: self.key,
-            repeatable: self.repeatable,
-        }
+        self.exchange(|classifier, _| (classifier, copy))
     }
 
     /// Which dependency a request goes to, each of which has a budget of its own.

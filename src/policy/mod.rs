@@ -1,0 +1,7 @@
+//! What a configuration has to be.
+
+mod validation;
+
+pub use self::validation::{PolicyError, Problem};
+
+pub(crate) use self::validation::Problems;
