@@ -232,3 +232,27 @@ fn plain_client() -> hyper_util::client::legacy::Client<
 > {
     hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http()
 }
+
+#[tokio::test]
+async fn an_answer_that_is_no_http_is_not_sent_for_again() {
+    let server = RawServer::start(|mut connection: Connection| async move {
+        connection.request().await;
+        connection
+            .write("this is not what was asked for\r\n\r\n")
+            .await;
+    })
+    .await;
+    let stack = ServiceBuilder::new()
+        .layer(RetryLayer::http())
+        .service(client());
+    let error = stack.oneshot(get(server.uri())).await.unwrap_err();
+    // hyper's own error says so, beneath that of the client, which alone would be the transport's.
+    let mut link: Option<&dyn Error> = Some(&*error);
+    let mut parse = false;
+    while let Some(error) = link {
+        parse |= error.downcast_ref().is_some_and(hyper::Error::is_parse);
+        link = error.source();
+    }
+    assert!(parse, "{error:?}");
+    assert_eq!(server.requests().len(), 1);
+}
