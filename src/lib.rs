@@ -70,6 +70,7 @@ pub mod call;
 pub mod classify;
 pub mod deadline;
 pub mod event;
+pub mod policy;
 pub mod progress;
 pub mod retry;
 
@@ -78,7 +79,6 @@ mod error;
 mod key;
 mod keyed;
 mod latency;
-mod policy;
 mod timer;
 
 #[doc(inline)]
@@ -103,7 +103,8 @@ pub use self::error::{
 #[doc(inline)]
 pub use self::event::{Event, EventKind, Listener, StopReason};
 pub use self::key::{Authority, Key, KeyOf, OneDependency};
-pub use self::policy::{PolicyError, Problem};
+#[doc(inline)]
+pub use self::policy::{CallPolicy, PolicyError, Problem};
 #[doc(inline)]
 pub use self::progress::{AnyBytes, Progress, ProgressBody, ProgressBoundLayer};
 #[doc(inline)]

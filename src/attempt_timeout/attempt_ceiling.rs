@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::latency::Terms;
-use crate::policy::Problems;
+use crate::policy::{Problems, Value};
 
 /// A ceiling on attempts that is measured from the dependency's own latency.
 ///
@@ -81,39 +81,43 @@ impl AttemptCeiling {
         self
     }
 
-    pub(super) fn problems(&self, timeout: Option<Duration>, problems: &mut Problems) {
+    /// What is wrong with it, where `bound` is the smallest of the bounds that it could lower.
+    pub(crate) const fn problems(&self, bound: Option<Duration>, problems: &mut Problems) {
         let terms = &self.terms;
         problems.refuse_if(
             !(terms.multiple > 1.0 && terms.multiple.is_finite()),
             "ceiling.multiple",
-            &terms.multiple,
+            Value::Number(terms.multiple),
             "it has to be above 1, or what is normal would be cut",
         );
         problems.refuse_if(
-            !(0.5..=0.99).contains(&terms.quantile),
+            !(terms.quantile >= 0.5 && terms.quantile <= 0.99),
             "ceiling.quantile",
-            &terms.quantile,
+            Value::Number(terms.quantile),
             "it has to be from 0.5 to 0.99: below, most answers would be above it, and above, too few \
              samples would decide",
         );
         problems.refuse_if(
-            terms.window < Duration::from_millis(10),
+            terms.window.as_millis() < 10,
             "ceiling.window",
-            &terms.window,
-            "it has to be at least 10 ms, or no sample would live to be used",
+            Value::Duration(terms.window),
+            "it has to be at least 10ms, or no sample would live to be used",
         );
         problems.refuse_if(
             terms.minimum_samples == 0,
             "ceiling.minimum_samples",
-            &terms.minimum_samples,
+            Value::Count(0),
             "it has to be at least 1: nothing can be measured from nothing",
         );
-        problems.refuse_if(
-            self.own_floor && timeout.is_some_and(|timeout| terms.floor >= timeout),
-            "ceiling.floor",
-            &terms.floor,
-            "it is at or above the attempt timeout, so that the measured ceiling would do nothing",
-        );
+        if let Some(bound) = bound {
+            problems.refuse_against(
+                self.own_floor && terms.floor.as_nanos() >= bound.as_nanos(),
+                ("ceiling.floor", Value::Duration(terms.floor)),
+                "it is not below the ",
+                Value::Duration(bound),
+                " that bound an attempt in any case, so that the measured ceiling would do nothing",
+            );
+        }
     }
 
     /// What is used of a configuration that nobody validated: total, and never a ceiling below the

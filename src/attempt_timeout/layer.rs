@@ -10,7 +10,7 @@ use super::service::AttemptTimeout;
 use crate::classify::{ErrorClassifier, HttpClassifier};
 use crate::event::{Listener, Listeners};
 use crate::key::{Authority, OneDependency};
-use crate::policy::{PolicyError, Problems};
+use crate::policy::{PolicyError, Problems, Value};
 
 /// Bounds one attempt.
 ///
@@ -149,6 +149,12 @@ impl<C, K> AttemptTimeoutLayer<C, K> {
         self
     }
 
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.listeners = listeners.clone();
+        self
+    }
+
     /// Whether the configuration can mean what it says.
     ///
     /// # Errors
@@ -158,17 +164,24 @@ impl<C, K> AttemptTimeoutLayer<C, K> {
     /// 0.99, whose window or minimum of samples is nothing, or whose floor was written out at or above
     /// the attempt timeout, where the ceiling would do nothing. The default floor steps aside instead.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let mut problems = Problems::default();
-        problems.refuse_if(
-            self.timeout.is_some_and(|t| t.is_zero()),
-            "attempt_timeout",
-            &self.timeout.unwrap_or_default(),
-            "no attempt could wait for its answer; use `unbounded()` for no bound",
-        );
+        let mut problems = Problems::new();
+        timeout_problems(self.timeout, &mut problems);
         if let Some(ceiling) = &self.ceiling {
             ceiling.problems(self.timeout, &mut problems);
         }
         problems.into_result()
+    }
+}
+
+/// What is wrong with an attempt timeout.
+pub(crate) const fn timeout_problems(timeout: Option<Duration>, problems: &mut Problems) {
+    if let Some(timeout) = timeout {
+        problems.refuse_if(
+            timeout.is_zero(),
+            "attempt_timeout",
+            Value::Duration(timeout),
+            "no attempt could wait for its answer; an attempt without a bound is another setting",
+        );
     }
 }
 

@@ -19,3 +19,5 @@ pub use self::future::AttemptTimeoutFuture;
 pub use self::layer::AttemptTimeoutLayer;
 pub use self::measured::Measured;
 pub use self::service::AttemptTimeout;
+
+pub(crate) use self::layer::timeout_problems;

@@ -15,7 +15,7 @@ use crate::key::{KeyOf, OneDependency};
 /// The service of [`AttemptTimeoutLayer`].
 #[derive(Debug, Clone)]
 pub struct AttemptTimeout<S, C = ErrorClassifier, K = OneDependency> {
-    pub(super) inner: S,
+    pub(crate) inner: S,
     pub(super) config: AttemptTimeoutLayer<C, K>,
 }
 

@@ -130,7 +130,7 @@ impl<B> BufferedBody<B> {
         }
     }
 
-    pub(super) fn untouched(body: B) -> Self {
+    pub(crate) fn untouched(body: B) -> Self {
         Self {
             prefix: Prefix::default(),
             rest: Rest::Untouched(body),

@@ -79,6 +79,12 @@ impl BufferResponsesLayer {
         self.listeners.add(listener);
         self
     }
+
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.listeners = listeners.clone();
+        self
+    }
 }
 
 impl Default for BufferResponsesLayer {

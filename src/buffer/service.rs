@@ -15,7 +15,7 @@ use crate::error::BoxError;
 /// The service of [`BufferResponsesLayer`].
 #[derive(Debug, Clone)]
 pub struct BufferResponses<S> {
-    pub(super) inner: S,
+    pub(crate) inner: S,
     pub(super) config: BufferResponsesLayer,
 }
 

@@ -98,6 +98,11 @@ pub(super) fn overriding<R>(overrides: &Arc<CallOverride>, f: impl FnOnce() -> R
     )
 }
 
+/// Whether overrides are in place for a call that begins now.
+pub(crate) fn is_overridden() -> bool {
+    with_current(|scope| scope.offered_overrides.is_some())
+}
+
 /// The future of [`detach`](super::detach) and [`carry`](super::carry).
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]

@@ -30,6 +30,7 @@ pub use self::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
 
+pub(crate) use self::ambient::is_overridden;
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
 pub(crate) use self::scope::{

@@ -67,7 +67,7 @@ impl<S> Layer<S> for OverrideLayer {
 /// The service of [`OverrideLayer`].
 #[derive(Debug, Clone)]
 pub struct Override<S> {
-    inner: S,
+    pub(crate) inner: S,
 }
 
 impl<S, B> Service<Request<B>> for Override<S>

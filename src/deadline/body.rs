@@ -29,6 +29,10 @@ pub struct DeadlineBody<B> {
 }
 
 impl<B> DeadlineBody<B> {
+    pub(crate) fn unbounded(inner: B) -> Self {
+        Self::new(inner, None, Listeners::NONE)
+    }
+
     /// `bound` is the start of the call, its deadline, and where that came from.
     pub(super) fn new(
         inner: B,

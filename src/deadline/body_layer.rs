@@ -46,13 +46,20 @@ use crate::event::{Listener, Listeners};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct DeadlineBodyLayer {
+    off: bool,
     listeners: Listeners,
 }
 
 impl DeadlineBodyLayer {
     /// A layer that holds bodies to the deadline in force.
     pub const fn new() -> Self {
+        Self::when(true)
+    }
+
+    /// The same, or one that leaves bodies as they are.
+    pub(crate) const fn when(on: bool) -> Self {
         Self {
+            off: !on,
             listeners: Listeners::NONE,
         }
     }
@@ -61,6 +68,12 @@ impl DeadlineBodyLayer {
     /// [`DeadlineExceeded`](crate::DeadlineExceeded) as its error. May be called several times.
     pub fn on_event(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.add(listener);
+        self
+    }
+
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.listeners = listeners.clone();
         self
     }
 }
@@ -77,6 +90,7 @@ impl<S> Layer<S> for DeadlineBodyLayer {
     fn layer(&self, inner: S) -> DeadlineBodyService<S> {
         DeadlineBodyService {
             inner,
+            off: self.off,
             listeners: self.listeners.clone(),
         }
     }
@@ -85,7 +99,8 @@ impl<S> Layer<S> for DeadlineBodyLayer {
 /// The service of [`DeadlineBodyLayer`].
 #[derive(Debug, Clone)]
 pub struct DeadlineBodyService<S> {
-    inner: S,
+    pub(crate) inner: S,
+    off: bool,
     listeners: Listeners,
 }
 
@@ -104,6 +119,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         DeadlineBodyFuture {
             inner: self.inner.call(request),
+            off: self.off,
             listeners: self.listeners.clone(),
         }
     }
@@ -115,6 +131,7 @@ where
 pub struct DeadlineBodyFuture<F> {
     #[pin]
     inner: F,
+    off: bool,
     listeners: Listeners,
 }
 
@@ -133,10 +150,14 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let response = ready!(this.inner.poll(cx))?;
-        let bound = with_current(|scope| {
-            let at = scope.deadline?;
-            Some((scope.started.unwrap_or(at), at, scope.origin))
-        });
+        let bound = if *this.off {
+            None
+        } else {
+            with_current(|scope| {
+                let at = scope.deadline?;
+                Some((scope.started.unwrap_or(at), at, scope.origin))
+            })
+        };
         let listeners = std::mem::take(this.listeners);
         Poll::Ready(Ok(
             response.map(|body| DeadlineBody::new(body, bound, listeners))

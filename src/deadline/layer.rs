@@ -87,6 +87,12 @@ impl DeadlineLayer {
         self.listeners.add(listener);
         self
     }
+
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.listeners = listeners.clone();
+        self
+    }
 }
 
 impl<S> Layer<S> for DeadlineLayer {

@@ -44,12 +44,19 @@ use crate::call::{Phase, RetryPart, with_call, with_current};
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use]
-pub struct BoundReadinessLayer(());
+pub struct BoundReadinessLayer {
+    off: bool,
+}
 
 impl BoundReadinessLayer {
     /// A layer that has nothing to configure.
     pub const fn new() -> Self {
-        Self(())
+        Self { off: false }
+    }
+
+    /// The same, or one that leaves readiness to the caller.
+    pub(crate) const fn when(on: bool) -> Self {
+        Self { off: !on }
     }
 }
 
@@ -57,14 +64,18 @@ impl<S> Layer<S> for BoundReadinessLayer {
     type Service = BoundReadiness<S>;
 
     fn layer(&self, inner: S) -> BoundReadiness<S> {
-        BoundReadiness { inner }
+        BoundReadiness {
+            inner,
+            off: self.off,
+        }
     }
 }
 
 /// The service of [`BoundReadinessLayer`].
 #[derive(Debug, Clone)]
 pub struct BoundReadiness<S> {
-    inner: S,
+    pub(crate) inner: S,
+    off: bool,
 }
 
 impl<S, Request> Service<Request> for BoundReadiness<S>
@@ -75,11 +86,19 @@ where
     type Error = S::Error;
     type Future = BoundReadinessFuture<S, Request>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        if self.off {
+            return self.inner.poll_ready(cx);
+        }
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
+        if self.off {
+            return BoundReadinessFuture {
+                state: State::Calling(self.inner.call(request)),
+            };
+        }
         queueing();
         BoundReadinessFuture {
             // `inner` itself is never readied, so a clone is as good as it is.

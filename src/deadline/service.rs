@@ -15,7 +15,7 @@ use crate::error::BoxError;
 /// The service of [`DeadlineLayer`].
 #[derive(Debug, Clone)]
 pub struct Deadline<S> {
-    pub(super) inner: S,
+    pub(crate) inner: S,
     pub(super) config: DeadlineLayer,
 }
 

@@ -7,8 +7,10 @@
 
 mod kind;
 mod listener;
+mod once;
 
 pub use self::kind::{Event, EventKind, StopReason};
 pub use self::listener::Listener;
 
 pub(crate) use self::listener::Listeners;
+pub(crate) use self::once::first_time;

@@ -80,6 +80,10 @@ impl<B, P> ProgressBody<B, P> {
         }
     }
 
+    pub(crate) fn unbounded(inner: B, predicate: P) -> Self {
+        Self::bounded(inner, None, predicate, Listeners::NONE)
+    }
+
     pub(super) fn bounded(
         inner: B,
         gap: Option<Duration>,

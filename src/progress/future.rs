@@ -52,7 +52,15 @@ where
         let this = self.project();
         let response = ready!(this.inner.poll(cx))?;
         let config = this.config;
-        let overriding = with_current(|scope| scope.overrides.as_ref().map(|o| o.gap()));
+        let follows = config.follows_attempt;
+        let overriding = with_current(|scope| {
+            let overrides = scope.overrides.as_ref()?;
+            Some(if follows {
+                overrides.gap()
+            } else {
+                overrides.progress
+            })
+        });
         let gap = overriding
             .unwrap_or(Setting::Inherit)
             .over(config.gap)

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::predicate::{AnyBytes, Progress};
 use super::service::ProgressBound;
 use crate::event::{Listener, Listeners};
-use crate::policy::{PolicyError, Problems};
+use crate::policy::{PolicyError, Problems, Value};
 
 /// Bounds the gaps between the reads of a response body.
 ///
@@ -50,6 +50,8 @@ use crate::policy::{PolicyError, Problems};
 #[must_use]
 pub struct ProgressBoundLayer<P = AnyBytes> {
     pub(super) gap: Option<Duration>,
+    /// An override of the attempt timeout sets the gap too (rule 32).
+    pub(super) follows_attempt: bool,
     pub(super) predicate: P,
     pub(super) listeners: Listeners,
 }
@@ -60,6 +62,7 @@ impl ProgressBoundLayer {
     pub const fn new(gap: Duration) -> Self {
         Self {
             gap: Some(gap),
+            follows_attempt: true,
             predicate: AnyBytes,
             listeners: Listeners::NONE,
         }
@@ -69,6 +72,17 @@ impl ProgressBoundLayer {
     pub const fn unbounded() -> Self {
         Self {
             gap: None,
+            follows_attempt: true,
+            predicate: AnyBytes,
+            listeners: Listeners::NONE,
+        }
+    }
+
+    /// No bound, unless an override sets one for the gap itself.
+    pub(crate) const fn off() -> Self {
+        Self {
+            gap: None,
+            follows_attempt: false,
             predicate: AnyBytes,
             listeners: Listeners::NONE,
         }
@@ -90,6 +104,7 @@ impl<P> ProgressBoundLayer<P> {
     pub fn progress_when<Q: Progress + Clone>(self, predicate: Q) -> ProgressBoundLayer<Q> {
         ProgressBoundLayer {
             gap: self.gap,
+            follows_attempt: self.follows_attempt,
             predicate,
             listeners: self.listeners,
         }
@@ -102,19 +117,27 @@ impl<P> ProgressBoundLayer<P> {
         self
     }
 
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.listeners = listeners.clone();
+        self
+    }
+
     /// Whether the configuration can mean what it says.
     ///
     /// # Errors
     ///
     /// A gap of zero would fail every read that has to wait.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let mut problems = Problems::default();
-        problems.refuse_if(
-            self.gap.is_some_and(|t| t.is_zero()),
-            "progress",
-            &self.gap.unwrap_or_default(),
-            "no read could wait for its frame; use `unbounded()` for no bound",
-        );
+        let mut problems = Problems::new();
+        if let Some(gap) = self.gap {
+            problems.refuse_if(
+                gap.is_zero(),
+                "progress",
+                Value::Duration(gap),
+                "no read could wait for its frame; use `unbounded()` for no bound",
+            );
+        }
         problems.into_result()
     }
 }

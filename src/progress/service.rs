@@ -14,8 +14,14 @@ use crate::body_of::BodyOf;
 /// The service of [`ProgressBoundLayer`].
 #[derive(Debug, Clone)]
 pub struct ProgressBound<S, P = AnyBytes> {
-    pub(super) inner: S,
+    pub(crate) inner: S,
     pub(super) config: ProgressBoundLayer<P>,
+}
+
+impl<S, P> ProgressBound<S, P> {
+    pub(crate) fn predicate(&self) -> &P {
+        &self.config.predicate
+    }
 }
 
 impl<S, P, ReqBody, ResBody> Service<Request<ReqBody>> for ProgressBound<S, P>

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::Problems;
+use crate::policy::{Problems, Value};
 
 /// How the wait before an attempt is spread, so that clients that failed together do not come back
 /// together.
@@ -29,7 +29,7 @@ pub enum Jitter {
 /// | base | 100 ms |
 /// | throttled base | 1 s |
 /// | factor | 2 |
-/// | cap | 30 s, for every curve |
+/// | cap | 30 s, for every curve; a longer base that was written out raises it |
 /// | jitter | [`Jitter::Full`]; [`Jitter::None`] for [`constant`](Self::constant) and [`none`](Self::none) |
 ///
 /// ```
@@ -56,6 +56,26 @@ pub struct Backoff {
     jitter: Jitter,
     /// The transient base is this many times the recent median, where that is known.
     measured: Option<f64>,
+    written: Written,
+}
+
+/// Which numbers were written out, and have to mean something; a preset's own steps aside.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // one for each number
+struct Written {
+    base: bool,
+    throttled_base: bool,
+    factor: bool,
+    cap: bool,
+}
+
+impl Written {
+    const NOTHING: Self = Self {
+        base: false,
+        throttled_base: false,
+        factor: false,
+        cap: false,
+    };
 }
 
 #[derive(Clone, Copy)]
@@ -98,6 +118,7 @@ impl Backoff {
             cap: Self::CAP,
             jitter: Jitter::Full,
             measured: None,
+            written: Written::NOTHING,
         }
     }
 
@@ -108,6 +129,11 @@ impl Backoff {
             throttled_base: wait,
             factor: 1.0,
             jitter: Jitter::None,
+            written: Written {
+                base: true,
+                throttled_base: true,
+                ..Written::NOTHING
+            },
             ..Self::exponential()
         }
     }
@@ -141,6 +167,7 @@ impl Backoff {
     /// The wait before the first retry after a transient failure.
     pub const fn base(mut self, base: Duration) -> Self {
         self.base = base;
+        self.written.base = true;
         self
     }
 
@@ -148,18 +175,22 @@ impl Backoff {
     /// the peer asked for is spread by.
     pub const fn throttled_base(mut self, base: Duration) -> Self {
         self.throttled_base = base;
+        self.written.throttled_base = true;
         self
     }
 
     /// What the wait is multiplied by for each further attempt.
     pub const fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
+        self.written.factor = true;
         self
     }
 
-    /// No wait is longer, and a peer that asks for a longer one gets no retry.
+    /// No wait is longer, and a peer that asks for a longer one gets no retry. A base has to be below
+    /// it.
     pub const fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
+        self.written.cap = true;
         self
     }
 
@@ -187,7 +218,7 @@ impl Backoff {
         median: Option<Duration>,
     ) -> Duration {
         let base = match self.curve {
-            Curve::Custom(curve) => return curve(number).min(self.cap),
+            Curve::Custom(curve) => return curve(number).min(self.longest()),
             Curve::Exponential if throttled => self.throttled_base,
             Curve::Exponential => self.transient_base(median),
         };
@@ -197,15 +228,15 @@ impl Backoff {
         let retries_before = f64::from(number.saturating_sub(2));
         let seconds = base.as_secs_f64() * self.factor.powf(retries_before);
         if seconds.is_nan() || seconds.is_sign_negative() {
-            return self.cap;
+            return self.longest();
         }
         // Exact for the first wait: a base survives no detour through a float.
         if retries_before == 0.0 {
-            return base.min(self.cap);
+            return base.min(self.longest());
         }
         Duration::try_from_secs_f64(seconds)
             .unwrap_or(Duration::MAX)
-            .min(self.cap)
+            .min(self.longest())
     }
 
     fn transient_base(&self, median: Option<Duration>) -> Duration {
@@ -231,47 +262,75 @@ impl Backoff {
         }
     }
 
-    pub(super) fn longest(&self) -> Duration {
-        self.cap
+    /// What the median is multiplied by for the base, where the base is measured.
+    pub(crate) const fn measured_multiple(&self) -> Option<f64> {
+        self.measured
+    }
+
+    /// The longest wait: the cap, where it was written out; else no less than a base that was.
+    pub(crate) const fn longest(&self) -> Duration {
+        if self.written.cap {
+            return self.cap;
+        }
+        longer(longer(self.cap, self.base), self.throttled_base)
     }
 
     /// The most that a wait which the peer asked for is spread by: nothing without jitter.
-    pub(super) fn spread(&self) -> Duration {
+    pub(crate) fn spread(&self) -> Duration {
         match self.jitter {
             Jitter::None => Duration::ZERO,
             Jitter::Full | Jitter::Equal => self.throttled_base,
         }
     }
 
-    pub(super) fn problems(&self, problems: &mut Problems) {
-        if matches!(self.curve, Curve::Custom(_)) {
+    /// What is wrong with it.
+    pub(crate) const fn problems(&self, problems: &mut Problems) {
+        let written = self.written;
+        if let Curve::Custom(_) = self.curve {
+            const UNUSED: &str = "it has no effect on a curve of your own";
+            let base = Value::Duration(self.base);
+            problems.refuse_if(written.base, "backoff.base", base, UNUSED);
+            let factor = Value::Number(self.factor);
+            problems.refuse_if(written.factor, "backoff.factor", factor, UNUSED);
             return;
         }
-        problems.refuse_if(
-            self.measured.is_some_and(|m| !(m > 0.0 && m.is_finite())),
-            "backoff.multiple",
-            &self.measured.unwrap_or_default(),
-            "the base has to be some multiple of the median",
-        );
+        if let Some(multiple) = self.measured {
+            problems.refuse_if(
+                !(multiple > 0.0 && multiple.is_finite()),
+                "backoff.multiple",
+                Value::Number(multiple),
+                "the base has to be some multiple of the median",
+            );
+        }
         problems.refuse_if(
             !(self.factor >= 1.0 && self.factor.is_finite()),
             "backoff.factor",
-            &self.factor,
+            Value::Number(self.factor),
             "each wait has to be at least as long as the one before",
         );
-        problems.refuse_if(
-            self.cap < self.base,
-            "backoff.cap",
-            &self.cap,
-            "it is below the base, so that no wait could follow the curve",
+        let so = ", so that no wait could follow the curve";
+        let cap = ("backoff.cap", Value::Duration(self.cap));
+        problems.refuse_against(
+            written.cap && written.base && self.cap.as_nanos() < self.base.as_nanos(),
+            cap,
+            "it is below the base of ",
+            Value::Duration(self.base),
+            so,
         );
-        problems.refuse_if(
-            self.cap < self.throttled_base,
-            "backoff.cap",
-            &self.cap,
-            "it is below the throttled base, so that no wait could follow the curve",
+        problems.refuse_against(
+            written.cap
+                && written.throttled_base
+                && self.cap.as_nanos() < self.throttled_base.as_nanos(),
+            cap,
+            "it is below the throttled base of ",
+            Value::Duration(self.throttled_base),
+            so,
         );
     }
+}
+
+const fn longer(a: Duration, b: Duration) -> Duration {
+    if a.as_nanos() < b.as_nanos() { b } else { a }
 }
 
 impl Default for Backoff {
@@ -316,10 +375,10 @@ mod tests {
             }
         }
         assert_eq!(Backoff::constant(ms(7)).jittered(ms(7)), ms(7));
-        assert_eq!(
-            Backoff::constant(Duration::MAX).wait(2, false),
-            Backoff::CAP
-        );
+        // The cap is nobody's word here, and the wait is.
+        let minute = Backoff::constant(Duration::from_secs(60));
+        assert_eq!(minute.wait(2, false), Duration::from_secs(60));
+        assert_eq!(minute.cap(ms(10)).wait(2, false), ms(10));
     }
 
     #[test]
@@ -392,17 +451,44 @@ mod tests {
         assert!(equal.iter().any(|d| *d < ms(550)) && equal.iter().any(|d| *d > ms(950)));
     }
 
+    fn refused(backoff: Backoff) -> Vec<&'static str> {
+        let mut problems = Problems::new();
+        backoff.problems(&mut problems);
+        let problems = problems.into_problems();
+        problems.iter().map(crate::Problem::field).collect()
+    }
+
     #[test]
     fn what_makes_no_sense_is_refused_all_at_once() {
-        let mut problems = Problems::default();
-        Backoff::exponential()
+        let odd = Backoff::exponential()
             .base(ms(20))
+            .throttled_base(ms(30))
             .cap(ms(10))
-            .factor(0.5)
-            .problems(&mut problems);
-        let error = problems.into_result().unwrap_err();
-        let fields: Vec<_> = error.problems().iter().map(crate::Problem::field).collect();
-        assert_eq!(fields, ["backoff.factor", "backoff.cap", "backoff.cap"]);
+            .factor(0.5);
+        assert_eq!(
+            refused(odd),
+            ["backoff.factor", "backoff.cap", "backoff.cap"]
+        );
+        let own = Backoff::custom(|_| ms(1)).base(ms(1)).factor(2.0);
+        assert_eq!(refused(own), ["backoff.base", "backoff.factor"]);
+        assert_eq!(refused(Backoff::measured(0.0)), ["backoff.multiple"]);
+    }
+
+    #[test]
+    fn one_number_that_was_written_out_makes_those_of_the_preset_step_aside() {
+        for backoff in [
+            Backoff::exponential().cap(ms(10)),
+            Backoff::exponential().base(Duration::from_secs(60)),
+            Backoff::exponential().throttled_base(Duration::from_secs(60)),
+            Backoff::constant(Duration::from_secs(60)),
+            Backoff::exponential().base(ms(10)).cap(ms(10)),
+        ] {
+            assert_eq!(refused(backoff), [""; 0]);
+        }
+        let slow = EXACT.base(Duration::from_secs(60));
+        assert_eq!(slow.wait(2, false), Duration::from_secs(60));
+        assert_eq!(slow.wait(3, false), Duration::from_secs(60));
+        assert_eq!(EXACT.cap(ms(10)).wait(2, false), ms(10));
     }
 
     fn durations() -> impl Strategy<Value = Duration> {

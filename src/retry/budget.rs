@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::call::Criticality;
 use crate::key::Key;
 use crate::keyed::Keyed;
-use crate::policy::{PolicyError, Problems};
+use crate::policy::{PolicyError, Problems, Value};
 
 /// Tokens are counted in billionths, so that any fraction holds.
 const TOKEN: i64 = 1_000_000_000;
@@ -65,6 +65,16 @@ impl Terms {
     }
 }
 
+/// What is wrong with a fraction of the calls that succeed.
+pub(crate) const fn fraction_problems(fraction: f64, problems: &mut Problems) {
+    problems.refuse_if(
+        !(fraction > 0.0 && fraction <= 1.0),
+        "budget.fraction",
+        Value::Number(fraction),
+        "it has to be above 0 and at most 1; without a budget there is no fraction",
+    );
+}
+
 impl RetryBudget {
     /// A tenth of the calls that succeed, and 3 retries a second.
     #[must_use]
@@ -78,19 +88,24 @@ impl RetryBudget {
     ///
     /// When `fraction` is not in (0, 1].
     pub fn of(fraction: f64, minimum_per_second: u32) -> Result<Self, PolicyError> {
-        let mut problems = Problems::default();
-        problems.refuse_if(
-            !(fraction > 0.0 && fraction <= 1.0),
-            "budget.fraction",
-            &fraction,
-            "it has to be above 0 and at most 1; use `none()` for no budget",
-        );
+        let mut problems = Problems::new();
+        fraction_problems(fraction, &mut problems);
         problems.into_result()?;
         Ok(Self::unchecked(fraction, minimum_per_second))
     }
 
+    /// The same whatever is wrong with the numbers: no fraction but the time where it is none.
+    pub(crate) fn with_terms(fraction: f64, minimum_per_second: u32) -> Self {
+        let usable = if fraction > 0.0 {
+            fraction.min(1.0)
+        } else {
+            0.0
+        };
+        Self::unchecked(usable, minimum_per_second)
+    }
+
     fn unchecked(fraction: f64, minimum_per_second: u32) -> Self {
-        // In (0, 1e9], so the cast neither truncates nor wraps.
+        // In [0, 1e9], so the cast neither truncates nor wraps.
         #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
         let deposit = (fraction * TOKEN as f64).round() as i64;
         let terms = Terms {

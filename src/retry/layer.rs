@@ -12,7 +12,7 @@ use super::service::Retry;
 use crate::classify::{ErrorClassifier, HttpClassifier};
 use crate::event::{Listener, Listeners};
 use crate::key::{Authority, OneDependency};
-use crate::policy::{PolicyError, Problems};
+use crate::policy::{PolicyError, Problems, Value};
 
 /// Sends a request again when its attempt failed, while that can help and does no harm.
 ///
@@ -240,6 +240,12 @@ impl<C, Y, K, R> RetryLayer<C, Y, K, R> {
         self
     }
 
+    /// Tells these listeners, and no others.
+    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
+        self.rules.listeners = listeners.clone();
+        self
+    }
+
     /// Whether the configuration can mean what it says.
     ///
     /// # Errors
@@ -247,16 +253,21 @@ impl<C, Y, K, R> RetryLayer<C, Y, K, R> {
     /// Every problem at once: no attempt at all, a backoff whose factor is below 1 or whose cap is
     /// below a base.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let mut problems = Problems::default();
-        problems.refuse_if(
-            self.rules.attempts == 0,
-            "attempts",
-            &self.rules.attempts,
-            "the first attempt counts: 1 is a call without a retry",
-        );
+        let mut problems = Problems::new();
+        attempts_problems(self.rules.attempts, &mut problems);
         self.rules.backoff.problems(&mut problems);
         problems.into_result()
     }
+}
+
+/// What is wrong with so many attempts.
+pub(crate) const fn attempts_problems(attempts: u32, problems: &mut Problems) {
+    problems.refuse_if(
+        attempts == 0,
+        "attempts",
+        Value::Count(attempts as u128),
+        "the first attempt counts: 1 is a call without a retry",
+    );
 }
 
 impl<S, C, Y, K, R> Layer<S> for RetryLayer<C, Y, K, R>

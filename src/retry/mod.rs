@@ -28,3 +28,6 @@ pub use self::future::RetryFuture;
 pub use self::layer::RetryLayer;
 pub use self::repeatable::{AnyRequest, ByMethod, Repeat, Repeatable};
 pub use self::service::Retry;
+
+pub(crate) use self::budget::fraction_problems;
+pub(crate) use self::layer::attempts_problems;

@@ -20,7 +20,7 @@ use crate::key::{KeyOf, OneDependency};
 /// The service of [`RetryLayer`](super::RetryLayer).
 #[derive(Debug)]
 pub struct Retry<S, C = ErrorClassifier, Y = CloneRequest, K = OneDependency, R = AnyRequest> {
-    pub(super) inner: S,
+    pub(crate) inner: S,
     pub(super) rules: Arc<Rules<C, Y>>,
     pub(super) key: K,
     pub(super) repeatable: R,
