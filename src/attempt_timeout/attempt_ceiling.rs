@@ -120,6 +120,10 @@ impl AttemptCeiling {
         }
     }
 
+    pub(crate) const fn terms(&self) -> Terms {
+        self.terms
+    }
+
     /// What is used of a configuration that nobody validated: total, and never a ceiling below the
     /// quantile.
     pub(super) fn usable(&self) -> Terms {

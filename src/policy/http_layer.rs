@@ -161,6 +161,10 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
         self.core.measured()
     }
 
+    pub(super) fn core(&self) -> &CallLayer<C, Y, K, R> {
+        &self.core
+    }
+
     /// The policy whose numbers these are.
     pub fn policy(&self) -> CallPolicy {
         self.core.policy()

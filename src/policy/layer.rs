@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::report;
 use super::service::Call;
-use super::value::CallPolicy;
+use super::value::{BudgetTerms, CallPolicy};
 use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::classify::ErrorClassifier;
 use crate::deadline::{BoundReadinessLayer, DeadlineLayer};
@@ -162,6 +162,15 @@ impl<C, Y, K, R> CallLayer<C, Y, K, R> {
     #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         self.attempt.measured()
+    }
+
+    /// The numbers of the budget in use; `None` without one.
+    pub(super) fn budget_terms(&self) -> Option<BudgetTerms> {
+        let (fraction, minimum_per_second) = self.retry.budget_terms()?;
+        Some(BudgetTerms {
+            fraction,
+            minimum_per_second,
+        })
     }
 
     /// The policy whose numbers these are.

@@ -9,6 +9,7 @@
 mod body;
 mod check;
 mod const_text;
+mod explain;
 mod http_layer;
 mod http_service;
 mod layer;
@@ -18,6 +19,9 @@ mod validation;
 mod value;
 
 pub use self::body::{AttemptBody, CallBody};
+pub use self::explain::{
+    AttemptStep, BackoffStep, End, Explanation, FirstBound, Load, MeasuredTerms, Step, Walk,
+};
 pub use self::http_layer::HttpCallLayer;
 pub use self::http_service::{HttpCall, HttpCallFuture};
 pub use self::layer::CallLayer;
@@ -25,4 +29,5 @@ pub use self::service::{Call, CallFuture};
 pub use self::validation::{PolicyError, Problem};
 pub use self::value::{BudgetTerms, CallPolicy};
 
+pub(crate) use self::const_text::ConstText;
 pub(crate) use self::validation::{Problems, Value};

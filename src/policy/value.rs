@@ -39,6 +39,7 @@ use crate::retry::{Backoff, RetryLayer};
 ///     .checked();
 /// const REPORTS: CallPolicy = API.deadline(Duration::from_secs(60)).checked();
 ///
+/// println!("{}", REPORTS.explain());
 /// let layer = API.layer(); // around a hyper-util client, say
 /// # let _ = tower_layer::Layer::layer(&layer, ());
 /// ```

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{Problems, Value};
+use crate::policy::{ConstText, Problems, Value};
 
 /// How the wait before an attempt is spread, so that clients that failed together do not come back
 /// together.
@@ -262,6 +262,38 @@ impl Backoff {
         }
     }
 
+    /// The shortest and the longest wait that jitter can draw before the coming attempt `number`,
+    /// whatever is measured, if it is. A curve of the user's own is not run: it can say anything up to
+    /// the cap.
+    pub(crate) fn range(
+        &self,
+        number: u32,
+        throttled: bool,
+        measures: bool,
+    ) -> (Duration, Duration) {
+        let (least, most) = match self.curve {
+            Curve::Custom(_) => (Duration::ZERO, self.longest()),
+            Curve::Exponential if measures => (
+                self.measured_wait(number, throttled, Some(Duration::ZERO)),
+                self.measured_wait(number, throttled, Some(Duration::MAX)),
+            ),
+            Curve::Exponential => {
+                let wait = self.measured_wait(number, throttled, None);
+                (wait, wait)
+            }
+        };
+        match self.jitter {
+            Jitter::None => (least, most),
+            Jitter::Full => (Duration::ZERO, most),
+            Jitter::Equal => (least / 2, most),
+        }
+    }
+
+    /// The curve and its jitter, in words.
+    pub(crate) fn curve(&self) -> impl fmt::Display {
+        InWords(*self)
+    }
+
     /// What the median is multiplied by for the base, where the base is measured.
     pub(crate) const fn measured_multiple(&self) -> Option<f64> {
         self.measured
@@ -326,6 +358,36 @@ impl Backoff {
             Value::Duration(self.throttled_base),
             so,
         );
+    }
+}
+
+struct InWords(Backoff);
+
+impl fmt::Display for InWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Backoff {
+            curve,
+            base,
+            factor,
+            jitter,
+            measured,
+            ..
+        } = self.0;
+        let written = |d| ConstText::new().duration(d);
+        let base = written(base);
+        match (curve, measured) {
+            (Curve::Custom(_), _) => f.write_str("a curve of your own")?,
+            (_, Some(multiple)) => write!(f, "{multiple} x the median, x{factor} each")?,
+            #[allow(clippy::float_cmp)] // as it was written
+            (_, None) if factor == 1.0 => f.write_str("constant")?,
+            (_, None) => write!(f, "exponential, x{factor} from {}", base.as_str())?,
+        }
+        f.write_str(match jitter {
+            Jitter::Full => ", full jitter",
+            Jitter::Equal => ", equal jitter",
+            Jitter::None => ", no jitter",
+        })?;
+        write!(f, ", at most {}", written(self.0.longest()).as_str())
     }
 }
 

@@ -132,6 +132,14 @@ impl RetryBudget {
         Self(None)
     }
 
+    /// The fraction and the minimum per second; `None` without a budget.
+    pub(crate) fn terms(&self) -> Option<(f64, u32)> {
+        let terms = self.0.as_ref()?.terms;
+        #[allow(clippy::cast_precision_loss)] // it was made from a float, and is below 2^53
+        let fraction = terms.deposit as f64 / TOKEN as f64;
+        Some((fraction, terms.minimum_per_second))
+    }
+
     /// The share of the capacity of `key`'s bucket that is spent: 0 when it is full, 1 when it is
     /// empty. `None` without a budget.
     #[must_use]

@@ -123,7 +123,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// How long a wait is slept: a timer goes off at the next tick. One that would go off at the deadline
 /// is not begun, since what follows it would not be sent.
-fn slept(wait: Duration) -> Duration {
+pub(crate) fn slept(wait: Duration) -> Duration {
     match wait.subsec_nanos() % 1_000_000 {
         0 => wait,
         over => wait.saturating_add(Duration::from_nanos(u64::from(1_000_000 - over))),

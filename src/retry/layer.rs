@@ -240,6 +240,11 @@ impl<C, Y, K, R> RetryLayer<C, Y, K, R> {
         self
     }
 
+    /// The numbers of the budget, see [`RetryBudget::terms`].
+    pub(crate) fn budget_terms(&self) -> Option<(f64, u32)> {
+        self.rules.budget.terms()
+    }
+
     /// Tells these listeners, and no others.
     pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
         self.rules.listeners = listeners.clone();

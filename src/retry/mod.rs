@@ -30,4 +30,5 @@ pub use self::repeatable::{AnyRequest, ByMethod, Repeat, Repeatable};
 pub use self::service::Retry;
 
 pub(crate) use self::budget::fraction_problems;
+pub(crate) use self::decision::slept;
 pub(crate) use self::layer::attempts_problems;
