@@ -1,0 +1,18 @@
+//! The numbers of a call as one value: what it says of itself, and the stack that it builds.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs
+)]
+
+#[path = "../rules/support.rs"]
+#[allow(dead_code)] // what the other suite needs
+mod support;
+
+mod arithmetic;
+mod latest;
+mod overrides;
+mod stack;

@@ -1,0 +1,1 @@
+//! A request's own numbers, through the assembled stack.

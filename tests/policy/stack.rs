@@ -1,0 +1,1 @@
+//! The stack that a policy builds.
