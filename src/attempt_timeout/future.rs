@@ -48,6 +48,18 @@ pub(super) struct Terms<C> {
     pub(super) measuring: Option<(Generation, Arc<Estimate>)>,
 }
 
+impl<C> Terms<C> {
+    /// Takes part in a call, which may have been told already by an attempt timeout above.
+    pub(super) fn join(scope: &mut Scope, bounds: bool) -> bool {
+        scope.attempt_bound |= bounds;
+        true
+    }
+
+    fn bounds(&self) -> bool {
+        self.timeout.is_some() || self.measuring.is_some()
+    }
+}
+
 /// The effective ceiling of the attempt.
 #[derive(Debug, Clone, Copy)]
 enum Ceiling {
@@ -109,7 +121,12 @@ where
             return Poll::Pending;
         };
         let listeners = &this.terms.listeners;
-        if this.call.settle(listeners, *this.started, |_| true) {
+        let bounds = this.terms.bounds();
+        let joins = |scope: &mut Scope| Terms::<C>::join(scope, bounds);
+        if this.call.settle(listeners, *this.started, joins) {
+            if let Membership::Own(opened) = this.call {
+                joins(&mut opened.scope);
+            }
             *this.ceiling = Ceiling::NotYet;
         }
 

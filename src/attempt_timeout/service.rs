@@ -7,7 +7,7 @@ use tower_service::Service;
 
 use super::future::{AttemptTimeoutFuture, Terms};
 use super::layer::AttemptTimeoutLayer;
-use crate::call::{Membership, with_current};
+use crate::call::{Membership, Scope, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::key::{KeyOf, OneDependency};
@@ -40,8 +40,13 @@ where
         let read =
             with_current(|scope| scope.attempt_started.filter(|_| scope.call && scope.fresh));
         let started = read.unwrap_or_else(Instant::now);
-        let mut call = Membership::new(&self.config.listeners, started, |_| true);
         let config = &self.config;
+        let bounds = config.timeout.is_some() || config.measured.is_some();
+        let joins = |scope: &mut Scope| Terms::<C>::join(scope, bounds);
+        let mut call = Membership::new(&config.listeners, started, joins);
+        if let Membership::Own(opened) = &mut call {
+            joins(&mut opened.scope);
+        }
         let terms = Terms {
             timeout: config.timeout,
             classifier: config.classifier.clone(),

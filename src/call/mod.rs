@@ -15,6 +15,7 @@ mod criticality;
 mod host;
 mod log;
 mod opened;
+mod order;
 mod override_layer;
 mod overrides;
 mod scope;
@@ -33,6 +34,7 @@ pub use self::overrides::{CallOverride, Setting};
 pub(crate) use self::ambient::is_overridden;
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
+pub(crate) use self::order::Trap;
 pub(crate) use self::scope::{
     Ceiling, Ending, Failures, RetryPart, Scope, refined, with_call, with_current,
 };

@@ -69,6 +69,8 @@ pub(crate) struct Scope {
     pub(crate) retry: RetryPart,
     /// What is being polled is an attempt of a retry layer, and may be sent again.
     pub(crate) retrying: bool,
+    /// An attempt timeout takes part in this call.
+    pub(crate) attempt_bound: bool,
     /// This attempt's response was too large to buffer and is being handed over live.
     pub(crate) spilled: bool,
     /// The body is being read inside the attempt.
@@ -145,6 +147,7 @@ impl Scope {
         fresh: false,
         retry: RetryPart::None,
         retrying: false,
+        attempt_bound: false,
         spilled: false,
         buffering: false,
         ended: false,
@@ -199,6 +202,7 @@ impl Scope {
             phase: self.phase,
             retry: self.retry,
             retrying: self.retrying,
+            attempt_bound: self.attempt_bound,
             ..Self::EMPTY
         }
     }
@@ -216,6 +220,12 @@ impl Scope {
     /// Whether the deadline had passed before the call began.
     pub(crate) fn never_begins(&self) -> bool {
         self.deadline.is_some() && self.deadline <= self.started
+    }
+
+    /// What is called now is called by the layers of this call themselves, in one go, and not by the code
+    /// at their bottom.
+    pub(crate) fn in_stack(&self) -> bool {
+        self.call && self.fresh
     }
 
     /// Runs `f` with this scope as the current one.

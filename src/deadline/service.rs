@@ -9,7 +9,7 @@ use tower_service::Service;
 use super::bound::{Candidates, in_force};
 use super::future::DeadlineFuture;
 use super::layer::DeadlineLayer;
-use crate::call::Opened;
+use crate::call::{Opened, Scope, Trap, with_current};
 use crate::error::BoxError;
 
 /// The service of [`DeadlineLayer`].
@@ -34,6 +34,9 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
+        if (self.config.bound.is_some() || self.config.inherit) && with_current(inside_retry) {
+            Trap::DeadlineInsideRetry.report_once::<Self>();
+        }
         let started = Instant::now();
         let mut call = Opened::open(self.config.listeners.clone(), started);
         let config = Config {
@@ -45,6 +48,10 @@ where
         let inner = begins.then(|| call.enter_call(|| self.inner.call(request)));
         DeadlineFuture::new(inner, call, config)
     }
+}
+
+fn inside_retry(scope: &mut Scope) -> bool {
+    scope.in_stack() && scope.retrying
 }
 
 /// What a future needs of its layer: the deadline is looked at again when a scope turns up that was

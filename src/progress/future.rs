@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::Response;
 use pin_project::pin_project;
@@ -11,7 +11,7 @@ use pin_project::pin_project;
 use super::body::ProgressBody;
 use super::layer::ProgressBoundLayer;
 use crate::body_of::BodyOf;
-use crate::call::{Setting, with_current};
+use crate::call::{Setting, Trap, with_current};
 
 /// The future of [`ProgressBound`](super::ProgressBound).
 #[pin_project]
@@ -21,6 +21,8 @@ pub struct ProgressBoundFuture<F, P> {
     inner: F,
     method: BodyOf,
     config: ProgressBoundLayer<P>,
+    /// It has been looked whether there is an attempt timeout around.
+    looked: bool,
 }
 
 impl<F, P> ProgressBoundFuture<F, P> {
@@ -29,7 +31,14 @@ impl<F, P> ProgressBoundFuture<F, P> {
             inner,
             method,
             config,
+            looked: false,
         }
+    }
+}
+
+fn look<F>(attempt_bound: bool) {
+    if !attempt_bound {
+        Trap::ProgressWithoutAttempt.report_once::<F>();
     }
 }
 
@@ -50,17 +59,30 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.inner.poll(cx))?;
         let config = this.config;
+        let response = match this.inner.poll(cx) {
+            Poll::Ready(result) => result?,
+            Poll::Pending => {
+                if !std::mem::replace(this.looked, true) && config.gap.is_some() {
+                    look::<F>(with_current(|scope| scope.attempt_bound));
+                }
+                return Poll::Pending;
+            }
+        };
         let follows = config.follows_attempt;
-        let overriding = with_current(|scope| {
-            let overrides = scope.overrides.as_ref()?;
-            Some(if follows {
-                overrides.gap()
-            } else {
-                overrides.progress
-            })
+        let (overriding, attempt_bound) = with_current(|scope| {
+            let overrides = scope.overrides.as_ref().map(|overrides| {
+                if follows {
+                    overrides.gap()
+                } else {
+                    overrides.progress
+                }
+            });
+            (overrides, scope.attempt_bound)
         });
+        if config.gap.is_some() {
+            look::<F>(attempt_bound);
+        }
         let gap = overriding
             .unwrap_or(Setting::Inherit)
             .over(config.gap)

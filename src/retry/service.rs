@@ -12,7 +12,7 @@ use super::future::RetryFuture;
 use super::layer::Rules;
 use super::repeatable::{AnyRequest, Repeatable};
 use super::sending::Sending;
-use crate::call::{Membership, Scope, with_current, with_fresh_clock};
+use crate::call::{Membership, Scope, Trap, with_current, with_fresh_clock};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::key::{KeyOf, OneDependency};
@@ -57,7 +57,16 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         // The layer that opened the call has just read the clock.
-        let read = with_current(|scope| scope.started.filter(|_| scope.call && scope.fresh));
+        let (read, nested) = with_current(|scope| {
+            let in_stack = scope.in_stack();
+            (
+                scope.started.filter(|_| in_stack),
+                in_stack && scope.retrying,
+            )
+        });
+        if nested && self.rules.attempts > 1 && !self.rules.defer_to_caller {
+            Trap::RetryInsideRetry.report_once::<Self>();
+        }
         let started = read.unwrap_or_else(Instant::now);
         let call = Membership::new(&self.rules.listeners, started, Scope::join_as_retry);
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));

@@ -13,6 +13,8 @@
 mod support;
 
 mod arithmetic;
+mod compile;
 mod latest;
 mod overrides;
 mod stack;
+mod traps;

@@ -20,11 +20,11 @@ use tower_deadline::{Attempt, BoxError, Event, EventKind, Listener, StopReason};
 pub(crate) type Req = Request<Full<Bytes>>;
 pub(crate) type Res = Response<Script>;
 
-pub(crate) fn ms(n: u64) -> Duration {
+pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-pub(crate) fn secs(n: u64) -> Duration {
+pub(crate) const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
