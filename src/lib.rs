@@ -58,6 +58,7 @@
 //! | `hyper` | on | recognise hyper's and hyper-util's transport errors |
 //! | `http2` | on | recognise HTTP/2 errors |
 //! | `reqwest` | off | recognise reqwest's transport errors |
+//! | `serde` | off | read a [`CallPolicy`] from a file |
 
 #![cfg_attr(
     test,

@@ -54,6 +54,12 @@ impl AttemptCeiling {
         }
     }
 
+    #[cfg(feature = "serde")]
+    pub(crate) const fn multiple(mut self, multiple: f64) -> Self {
+        self.terms.multiple = multiple;
+        self
+    }
+
     /// The quantile that the ceiling is a multiple of, from 0.5 to 0.99.
     pub const fn quantile(mut self, quantile: f64) -> Self {
         self.terms.quantile = quantile;

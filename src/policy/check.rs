@@ -203,6 +203,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines)] // a table
     fn each_problem_is_found_and_one_step_away_there_is_none() {
         let http = CallPolicy::http();
         let above = AttemptCeiling::above;

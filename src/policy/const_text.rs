@@ -29,10 +29,10 @@ impl ConstText {
     }
 
     #[allow(clippy::indexing_slicing)] // both are within what the first lines make sure of
-    pub(crate) const fn push(mut self, text: &str) -> Self {
+    pub(crate) const fn push(&mut self, text: &str) {
         let text = text.as_bytes();
         if text.len() > Self::MOST - self.len {
-            return self;
+            return;
         }
         let mut i = 0;
         while i < text.len() {
@@ -40,10 +40,9 @@ impl ConstText {
             i += 1;
         }
         self.len += text.len();
-        self
     }
 
-    const fn digit(self, digit: u128) -> Self {
+    const fn digit(&mut self, digit: u128) {
         self.push(match digit {
             0 => "0",
             1 => "1",
@@ -55,40 +54,38 @@ impl ConstText {
             7 => "7",
             8 => "8",
             _ => "9",
-        })
+        });
     }
 
-    pub(crate) const fn integer(mut self, number: u128) -> Self {
+    pub(crate) const fn integer(&mut self, number: u128) {
         let mut power = 1;
         while number / power >= 10 {
             power *= 10;
         }
         while power > 0 {
-            self = self.digit(number / power % 10);
+            self.digit(number / power % 10);
             power /= 10;
         }
-        self
     }
 
     /// `part / 10^digits`, after the point, without the zeros at its end.
-    const fn fraction(mut self, mut part: u128, mut digits: u32) -> Self {
+    const fn fraction(&mut self, mut part: u128, mut digits: u32) {
         if part == 0 {
-            return self;
+            return;
         }
         while part % 10 == 0 {
             part /= 10;
             digits -= 1;
         }
-        self = self.push(".");
+        self.push(".");
         while digits > 0 {
             digits -= 1;
-            self = self.digit(part / 10_u128.pow(digits) % 10);
+            self.digit(part / 10_u128.pow(digits) % 10);
         }
-        self
     }
 
     /// As people write it: `10s`, `1.5s`, `250ms`.
-    pub(crate) const fn duration(self, duration: Duration) -> Self {
+    pub(crate) const fn duration(&mut self, duration: Duration) {
         let nanos = duration.as_nanos();
         let (unit, digits, name) = match nanos {
             0 => return self.push("0s"),
@@ -97,9 +94,9 @@ impl ConstText {
             1_000.. => (1_000, 3, "µs"),
             _ => (1, 0, "ns"),
         };
-        self.integer(nanos / unit)
-            .fraction(nanos % unit, digits)
-            .push(name)
+        self.integer(nanos / unit);
+        self.fraction(nanos % unit, digits);
+        self.push(name);
     }
 
     /// To nine places.
@@ -108,12 +105,13 @@ impl ConstText {
         clippy::cast_sign_loss,
         clippy::cast_precision_loss
     )] // in the range that the first lines leave, and then for somebody who reads it
-    pub(crate) const fn number(self, number: f64) -> Self {
+    pub(crate) const fn number(&mut self, mut number: f64) {
         if number.is_nan() {
             return self.push("NaN");
         }
         if number < 0.0 {
-            return self.push("-").number(-number);
+            self.push("-");
+            number = -number;
         }
         if number >= 1e15 {
             return self.push("1e15 or more");
@@ -124,7 +122,8 @@ impl ConstText {
         if part >= 1_000_000_000 {
             return self.integer(whole + 1);
         }
-        self.integer(whole).fraction(part, 9)
+        self.integer(whole);
+        self.fraction(part, 9);
     }
 }
 
@@ -133,14 +132,15 @@ mod tests {
     use super::*;
 
     fn duration(nanos: u64) -> String {
-        ConstText::new()
-            .duration(Duration::from_nanos(nanos))
-            .as_str()
-            .to_owned()
+        let mut text = ConstText::new();
+        text.duration(Duration::from_nanos(nanos));
+        text.as_str().to_owned()
     }
 
     fn number(number: f64) -> String {
-        ConstText::new().number(number).as_str().to_owned()
+        let mut text = ConstText::new();
+        text.number(number);
+        text.as_str().to_owned()
     }
 
     #[test]
@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(duration(1_050_000_000), "1.05s");
         assert_eq!(duration(10_000_000_000), "10s");
         assert_eq!(duration(90_000_000_001), "90.000000001s");
-        let longest = ConstText::new().duration(Duration::MAX);
+        let mut longest = ConstText::new();
+        longest.duration(Duration::MAX);
         assert_eq!(longest.as_str(), "18446744073709551615.999999999s");
     }
 
@@ -177,7 +178,7 @@ mod tests {
     fn what_does_not_fit_is_cut_and_breaks_nothing() {
         let mut text = ConstText::new();
         for _ in 0..3000 {
-            text = text.push("µs");
+            text.push("µs");
         }
         assert_eq!(text.as_str().len(), 4095);
     }

@@ -8,6 +8,8 @@
 
 mod body;
 mod check;
+#[cfg(feature = "serde")]
+pub mod config;
 mod const_text;
 mod explain;
 mod http_layer;

@@ -79,7 +79,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    const fn write(self, text: ConstText) -> ConstText {
+    const fn write(self, text: &mut ConstText) {
         match self {
             Self::Duration(duration) => text.duration(duration),
             Self::Count(count) => text.integer(count),
@@ -104,16 +104,12 @@ struct Found {
 }
 
 impl Found {
-    const fn write_value(&self, text: ConstText) -> ConstText {
-        self.value.write(text)
-    }
-
-    const fn write_reason(&self, text: ConstText) -> ConstText {
-        let text = text.push(self.reason);
-        match self.limit {
-            Some(limit) => limit.write(text).push(self.so),
-            None => text.push(self.so),
+    const fn write_reason(&self, text: &mut ConstText) {
+        text.push(self.reason);
+        if let Some(limit) = self.limit {
+            limit.write(text);
         }
+        text.push(self.so);
     }
 }
 
@@ -190,8 +186,9 @@ impl Problems {
     /// All of them, for a compiler to show.
     #[allow(clippy::indexing_slicing)] // `i < self.len <= MOST`
     pub(crate) const fn text(&self) -> ConstText {
-        let mut text = ConstText::new().integer(self.len as u128);
-        text = text.push(if self.len == 1 {
+        let mut text = ConstText::new();
+        text.integer(self.len as u128);
+        text.push(if self.len == 1 {
             " problem in this policy"
         } else {
             " problems in this policy"
@@ -199,8 +196,12 @@ impl Problems {
         let mut i = 0;
         while i < self.len {
             if let Some(found) = &self.found[i] {
-                text = text.push("; ").push(found.field).push(" = ");
-                text = found.write_reason(found.write_value(text).push(": "));
+                text.push("; ");
+                text.push(found.field);
+                text.push(" = ");
+                found.value.write(&mut text);
+                text.push(": ");
+                found.write_reason(&mut text);
             }
             i += 1;
         }
@@ -213,8 +214,8 @@ impl Problems {
             .flatten()
             .map(|found| Problem {
                 field: found.field,
-                value: found.write_value(ConstText::new()).as_str().to_owned(),
-                reason: found.write_reason(ConstText::new()).as_str().to_owned(),
+                value: written(|text| found.value.write(text)),
+                reason: written(|text| found.write_reason(text)),
             })
             .collect()
     }
@@ -228,4 +229,10 @@ impl Problems {
             })
         }
     }
+}
+
+fn written(write: impl FnOnce(&mut ConstText)) -> String {
+    let mut text = ConstText::new();
+    write(&mut text);
+    text.as_str().to_owned()
 }

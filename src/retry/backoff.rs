@@ -373,7 +373,11 @@ impl fmt::Display for InWords {
             measured,
             ..
         } = self.0;
-        let written = |d| ConstText::new().duration(d);
+        let written = |d| {
+            let mut text = ConstText::new();
+            text.duration(d);
+            text
+        };
         let base = written(base);
         match (curve, measured) {
             (Curve::Custom(_), _) => f.write_str("a curve of your own")?,

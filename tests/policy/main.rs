@@ -14,6 +14,7 @@ mod support;
 
 mod arithmetic;
 mod compile;
+mod config;
 mod latest;
 mod overrides;
 mod stack;

@@ -5,7 +5,9 @@
 
 mod explanation;
 mod reach;
+mod rows;
 mod text;
+mod units;
 mod walk;
 
 pub use self::explanation::{Explanation, FirstBound, Load, MeasuredTerms};

@@ -1,57 +1,13 @@
 //! The answer as text.
 
 use std::fmt::{self, Write as _};
-use std::time::Duration;
 
 use super::explanation::{Explanation, FirstBound, Load, MeasuredTerms};
-use super::walk::{BackoffStep, End, Step, Walk};
-use crate::policy::const_text::ConstText;
-
-/// A duration as people write it.
-struct As(Duration);
-
-impl fmt::Display for As {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(ConstText::new().duration(self.0).as_str())
-    }
-}
-
-/// A point in a walk, or what is left there: to the hundredth of a second, or finer where the whole walk
-/// is shorter than a second.
-#[derive(Clone, Copy)]
-struct At(Duration, Scale);
-
-#[derive(Clone, Copy)]
-enum Scale {
-    Seconds,
-    Millis,
-    Micros,
-}
-
-impl Scale {
-    fn of(explanation: &Explanation) -> Self {
-        let ends = explanation.transient.at.or(explanation.attempt_timeout);
-        match ends.unwrap_or(Duration::MAX).as_micros() {
-            0..1_000 => Self::Micros,
-            1_000..1_000_000 => Self::Millis,
-            _ => Self::Seconds,
-        }
-    }
-}
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs_f64();
-        f.pad(&match self.1 {
-            Scale::Seconds => format!("{seconds:.2}s"),
-            Scale::Millis => format!("{:.1}ms", seconds * 1e3),
-            Scale::Micros => format!("{:.1}µs", seconds * 1e6),
-        })
-    }
-}
+use super::rows::Failing;
+use super::units::{As, At, Scale};
 
 /// How wide the titles are.
-const TITLE: usize = 16;
+pub(super) const TITLE: usize = 16;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,10 +28,10 @@ impl Explanation {
             row(f, "Warning", format_args!("{warning}"))?;
         }
         writeln!(f)?;
-        self.walk(f, "When it hangs", &self.transient, scale)?;
+        self.walk(f, Failing::Hanging, scale)?;
         if self.throttled.at != self.transient.at {
             writeln!(f)?;
-            self.walk(f, "When throttled", &self.throttled, scale)?;
+            self.walk(f, Failing::Throttled, scale)?;
         }
         writeln!(f)?;
         self.longest(f, scale)?;
@@ -88,11 +44,11 @@ impl Explanation {
     }
 }
 
-fn row(f: &mut String, title: &str, text: fmt::Arguments<'_>) -> fmt::Result {
+pub(super) fn row(f: &mut String, title: &str, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "{title:TITLE$}{text}")
 }
 
-fn plural(n: u32, one: &'static str, more: &'static str) -> &'static str {
+pub(super) fn plural(n: u32, one: &'static str, more: &'static str) -> &'static str {
     if n == 1 { one } else { more }
 }
 
@@ -199,129 +155,6 @@ impl Explanation {
         )
     }
 
-    fn walk(&self, f: &mut String, title: &str, walk: &Walk, scale: Scale) -> fmt::Result {
-        let mut title = title;
-        let mut first_wait = true;
-        for step in &walk.steps {
-            match step {
-                Step::Attempt(attempt) => {
-                    let end = match attempt.end {
-                        Some(end) => At(end, scale).to_string(),
-                        None => "never".to_owned(),
-                    };
-                    let name = format!("attempt {}", attempt.number);
-                    let start = At(attempt.start, scale);
-                    write!(f, "{title:TITLE$}{name:11} {start:>9} -> {end:<10} ",)?;
-                    match (self.attempt_timeout, attempt.left) {
-                        (Some(timeout), Some(left)) => {
-                            let (timeout, left) = (As(timeout), At(left, scale));
-                            writeln!(f, "min({timeout} attempt timeout, {left} left)")?;
-                        }
-                        (Some(timeout), None) => {
-                            writeln!(f, "{} attempt timeout", As(timeout))?;
-                        }
-                        (None, Some(left)) => writeln!(f, "{} left", At(left, scale))?,
-                        (None, None) => writeln!(f, "no bound")?,
-                    }
-                }
-                Step::Backoff(wait) => {
-                    let throttled = std::ptr::eq(walk, &self.throttled);
-                    self.backoff(f, title, *wait, first_wait, throttled)?;
-                    first_wait = false;
-                }
-                Step::Elided { attempts } => {
-                    let noun = plural(*attempts, "attempt", "attempts");
-                    row(f, title, format_args!("...         {attempts} {noun} more"))?;
-                }
-            }
-            title = "";
-        }
-        self.end(f, walk, scale)
-    }
-
-    fn backoff(
-        &self,
-        f: &mut String,
-        title: &str,
-        wait: BackoffStep,
-        first: bool,
-        throttled: bool,
-    ) -> fmt::Result {
-        let range = if wait.least == wait.most {
-            format!("+{}", As(wait.most))
-        } else {
-            format!("+{} to {}", As(wait.least), As(wait.most))
-        };
-        let name = if throttled { "wait" } else { "backoff" };
-        write!(f, "{title:TITLE$}{name:12}{range:>9}")?;
-        if first {
-            let width = 23_usize.saturating_sub(range.len().max(9));
-            write!(f, "{:width$}", "")?;
-            let backoff = self.policy.backoff;
-            if throttled {
-                write!(f, "asked for, up to {}", As(backoff.longest()))?;
-                if !backoff.spread().is_zero() {
-                    write!(f, ", spread by up to {}", As(backoff.spread()))?;
-                }
-            } else {
-                write!(f, "{}", backoff.curve())?;
-            }
-        }
-        writeln!(f)
-    }
-
-    fn end(&self, f: &mut String, walk: &Walk, scale: Scale) -> fmt::Result {
-        let at = |at: Duration| At(at, scale).to_string();
-        match walk.end {
-            End::Deadline { .. } => {
-                let at = at(walk.at.unwrap_or_default());
-                row(
-                    f,
-                    "",
-                    format_args!("{:12}{at:>9}    DeadlineExceeded", "deadline"),
-                )
-            }
-            End::Attempts => {
-                let last = walk.steps.last().and_then(|step| match step {
-                    Step::Attempt(attempt) => attempt.end,
-                    _ => None,
-                });
-                let at = at(last.unwrap_or_default());
-                let how = if std::ptr::eq(walk, &self.throttled) {
-                    "the last response"
-                } else {
-                    "AttemptTimedOut"
-                };
-                row(f, "", format_args!("{:12}{at:>9}    {how}", "spent"))
-            }
-            End::NoRoom {
-                ends, wait, left, ..
-            } => {
-                let (ends, wait, left) = (at(ends), As(wait), at(left));
-                row(
-                    f,
-                    "",
-                    format_args!(
-                        "{:12}{ends:>9}    a wait of {wait} does not fit into the {left} left",
-                        "no room"
-                    ),
-                )
-            }
-            End::Never => Ok(()),
-        }?;
-        let shown = match (walk.end, walk.steps.last()) {
-            (End::NoRoom { ends, .. }, _) => Some(ends),
-            (_, Some(Step::Attempt(last))) => last.end,
-            _ => None,
-        };
-        if walk.at > shown {
-            let at = at(walk.at.unwrap_or_default());
-            let how = "at the latest, where an attempt fails sooner and leaves room for another";
-            row(f, "", format_args!("{:12}{at:>9}    {how}", "or"))?;
-        }
-        Ok(())
-    }
-
     fn longest(&self, f: &mut String, scale: Scale) -> fmt::Result {
         let title = "Longest";
         match (self.longest, self.deadline) {
@@ -417,18 +250,15 @@ impl MeasuredTerms {
             As(self.window),
             As(self.floor)
         )?;
-        match (self.value, self.ends) {
-            (Some(value), Some(ends)) => writeln!(
+        if let (Some(value), Some(ends)) = (self.value, self.ends) {
+            let (value, ends) = (As(value), As(ends));
+            return writeln!(
                 f,
-                "{} now, with which a call that hangs ends at {}",
-                As(value),
-                As(ends)
-            ),
-            _ => {
-                let n = self.minimum_samples;
-                let noun = plural(n, "sample", "samples");
-                writeln!(f, "cold, and without effect until there are {n} {noun}")
-            }
+                "{value} now, with which a call that hangs ends at {ends}"
+            );
         }
+        let n = self.minimum_samples;
+        let noun = plural(n, "sample", "samples");
+        writeln!(f, "cold, and without effect until there are {n} {noun}")
     }
 }
