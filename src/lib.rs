@@ -5,8 +5,30 @@
 //! of the body that it returned. With one bound for both jobs, a timeout of 30 seconds and three
 //! attempts hang a user for 90, and a response whose body stops hangs for ever.
 //!
-//! Each bound is a [tower](https://docs.rs/tower) layer. They work alone, around any service that
-//! their job allows; together, in this order, they know each other's facts:
+//! [`CallPolicy`] holds the numbers as one value, which is checked when it compiles, builds the whole
+//! stack, and says how long a call takes at most:
+//!
+//! ```
+//! use std::time::Duration;
+//! use bytes::Bytes;
+//! use http_body_util::Full;
+//! use hyper_util::client::legacy::Client;
+//! use hyper_util::rt::TokioExecutor;
+//! use tower::ServiceBuilder;
+//! use tower_deadline::CallPolicy;
+//!
+//! const API: CallPolicy = CallPolicy::http()
+//!     .attempt_timeout(Duration::from_secs(2))
+//!     .checked();
+//!
+//! println!("{}", API.explain());
+//! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+//! let client = ServiceBuilder::new().layer(API.layer()).service(client);
+//! # let _ = client;
+//! ```
+//!
+//! Each bound is a [tower](https://docs.rs/tower) layer of its own. They work alone, around any service
+//! that their job allows; together, in this order, they know each other's facts:
 //!
 //! | layer | bounds or does |
 //! | --- | --- |
@@ -21,24 +43,21 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use bytes::Bytes;
-//! use http_body_util::Full;
-//! use hyper_util::client::legacy::Client;
-//! use hyper_util::rt::TokioExecutor;
 //! use tower::ServiceBuilder;
 //! use tower_deadline::{AttemptTimeoutLayer, DeadlineLayer, ProgressBoundLayer, RetryLayer};
 //!
 //! const ATTEMPT: Duration = Duration::from_secs(2);
 //!
-//! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-//! let client = ServiceBuilder::new()
+//! let stack = ServiceBuilder::new()
 //!     .layer(DeadlineLayer::new(Duration::from_secs(30)))
 //!     .layer(RetryLayer::http().attempts(3))
 //!     .layer(AttemptTimeoutLayer::http(ATTEMPT))
-//!     .layer(ProgressBoundLayer::new(ATTEMPT))
-//!     .service(client);
-//! # let _ = client;
+//!     .layer(ProgressBoundLayer::new(ATTEMPT));
+//! # let _ = stack;
 //! ```
+//!
+//! Their order decides what they mean. A deadline inside a retry, a retry inside a retry, and a bound on
+//! the gaps without an attempt timeout are reported through `tracing`, once for each stack.
 //!
 //! What went wrong is told by the error: [`DeadlineExceeded`], [`AttemptTimedOut`],
 //! [`AttemptStalled`], [`RetryRefused`], each found behind boxes and wrappers with its `find`. The

@@ -120,6 +120,13 @@ fn short_attempts_leave_most_of_the_deadline_unused() {
 }
 
 #[test]
+fn the_readme_shows_what_is_printed() {
+    let readme = include_str!("../../README.md");
+    let printed = HTTP.attempt_timeout(secs(2)).explain().to_string();
+    assert!(readme.contains(&printed), "{printed}");
+}
+
+#[test]
 fn on_a_tie_it_is_the_deadline() {
     let tie = HTTP.attempt_timeout(secs(30)).explain();
     assert_eq!(attempts(&tie)[0].bound, Some(Bound::Deadline));
