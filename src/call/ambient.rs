@@ -11,7 +11,8 @@ use pin_project::pin_project;
 use tokio::time::Instant;
 
 use super::overrides::CallOverride;
-use super::scope::{Scope, refined, with_current};
+use super::pooled::{Pooled, with_current};
+use super::scope::{Scope, refined};
 use crate::deadline::earlier;
 
 /// The future of [`with_deadline`](super::with_deadline).
@@ -109,21 +110,21 @@ pub(crate) fn is_overridden() -> bool {
 pub struct Scoped<F> {
     #[pin]
     inner: F,
-    scope: Scope,
+    scope: Pooled,
 }
 
 impl<F> Scoped<F> {
     pub(super) fn detached(inner: F) -> Self {
         Self {
             inner,
-            scope: Scope::EMPTY,
+            scope: Pooled::new(Scope::EMPTY),
         }
     }
 
     pub(super) fn carrying(inner: F) -> Self {
         Self {
             inner,
-            scope: with_current(|scope| Some(scope.carried())).unwrap_or(Scope::EMPTY),
+            scope: Pooled::new(with_current(|scope| Some(scope.carried())).unwrap_or(Scope::EMPTY)),
         }
     }
 }

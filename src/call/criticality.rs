@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use pin_project::pin_project;
 
-use super::scope::{refined, with_current};
+use super::pooled::with_current;
+use super::scope::refined;
 
 /// How much a piece of work matters, from what can be dropped to what must not.
 ///

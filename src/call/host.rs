@@ -21,7 +21,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::scope::with_current;
+use super::pooled::with_current;
 
 /// Which waker a poll was made with. An address, not a pointer: it is only compared, and only while
 /// the poll, and with it the waker, lasts.

@@ -18,6 +18,7 @@ mod opened;
 mod order;
 mod override_layer;
 mod overrides;
+mod pooled;
 mod scope;
 
 use std::sync::Arc;
@@ -35,9 +36,8 @@ pub(crate) use self::ambient::is_overridden;
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
 pub(crate) use self::order::Trap;
-pub(crate) use self::scope::{
-    Ceiling, Ending, Failures, RetryPart, Scope, refined, with_call, with_current,
-};
+pub(crate) use self::pooled::with_current;
+pub(crate) use self::scope::{Ceiling, Ending, Failures, RetryPart, Scope, refined, with_call};
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was
 /// offered, whichever ends first. Zero when it is over, `None` when nothing bounds this work.

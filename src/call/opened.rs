@@ -7,7 +7,8 @@ use std::mem;
 use tokio::time::Instant;
 
 use super::log::{AttemptLog, Phase};
-use super::scope::{RetryPart, Scope, with_current};
+use super::pooled::{Pooled, with_current};
+use super::scope::{RetryPart, Scope};
 use crate::classify::Verdict;
 use crate::error::{AttemptTimedOut, DeadlineExceeded, Ours, outermost};
 use crate::event::{Event, EventKind, Listeners, StopReason};
@@ -37,7 +38,7 @@ fn keep_last_log(log: Option<AttemptLog>) {
 /// Dropped before the call has ended, it raises `Cancelled`.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) scope: Scope,
+    pub(crate) scope: Pooled,
     listeners: Listeners,
     finished: bool,
     /// What is around in `call` need not be what is around when the future is polled: a buffer above
@@ -62,7 +63,7 @@ impl Opened {
         let scope = with_current(|outer| Some(outer.nested(started)))
             .unwrap_or_else(|| Scope::EMPTY.nested(started));
         Self {
-            scope,
+            scope: Pooled::new(scope),
             listeners,
             finished: false,
             polled: false,

@@ -2,11 +2,9 @@
 //!
 //! The scope has to work with any request type, so it travels beside the request: it is a
 //! task-local, which a layer puts in place for the length of each poll of its inner future and of
-//! its inner `call`, and takes back afterwards. It is swapped, not copied, and taking it back is why
-//! it is not a `tokio::task_local!`: that one drops the value at the end of each poll.
+//! its inner `call`, and takes back afterwards (see `pooled.rs`). Taking it back is why it is not a
+//! `tokio::task_local!`: that one drops the value at the end of each poll.
 
-use std::cell::RefCell;
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +14,10 @@ use super::criticality::Criticality;
 use super::host::Host;
 use super::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 use super::overrides::CallOverride;
+use super::pooled::with_current;
 use crate::classify::Verdict;
 use crate::error::{BoxError, DeadlineExceeded};
 use crate::event::{EventKind, StopReason};
-
-thread_local! {
-    static CURRENT: RefCell<Scope> = const { RefCell::new(Scope::EMPTY) };
-}
 
 /// The facts of one call, and what is offered to the calls that begin beneath it.
 #[derive(Debug)]
@@ -228,17 +223,11 @@ impl Scope {
         self.call && self.fresh
     }
 
-    /// Runs `f` with this scope as the current one.
-    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        struct Restore<'a>(&'a mut Scope);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                swap_with_current(self.0);
-            }
-        }
-        swap_with_current(self);
-        let _restore = Restore(self);
-        f()
+    /// Drops what it holds of others.
+    pub(super) fn let_go(&mut self) {
+        self.offered_overrides = None;
+        self.overrides = None;
+        self.failures = None;
     }
 
     /// A retry layer joins, where none is at work here, and finds nothing left of one before it.
@@ -335,26 +324,6 @@ impl Scope {
             source: failures.last_error,
         }
     }
-}
-
-fn swap_with_current(scope: &mut Scope) {
-    // Both can only fail while a thread is being torn down, or (never) inside `with_current`: then
-    // nobody is left who could read the scope.
-    let _ = CURRENT.try_with(|current| {
-        if let Ok(mut current) = current.try_borrow_mut() {
-            mem::swap(&mut *current, scope);
-        }
-    });
-}
-
-/// Looks at or changes the current scope. `f` must not run anybody else's code, drops included.
-pub(crate) fn with_current<R: Default>(f: impl FnOnce(&mut Scope) -> R) -> R {
-    CURRENT
-        .try_with(|current| match current.try_borrow_mut() {
-            Ok(mut current) => f(&mut current),
-            Err(_) => R::default(),
-        })
-        .unwrap_or_default()
 }
 
 /// Changes the scope of the call that this code runs in, if it runs in one. The same holds for `f` as
