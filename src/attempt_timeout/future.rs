@@ -11,7 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
 use super::ceiling::{Effective, effective};
-use crate::call::{self, Bound, Guest, Judged, Membership, Scope, Setting, refined};
+use crate::call::{self, Bound, Guest, Judged, Membership, Scope, Setting, refine};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -131,7 +131,9 @@ where
         }
 
         // Inner first, then the clock (rule 9).
-        let polled = this.call.enter(|| inner.poll(cx));
+        let entered = this.call.enter();
+        let polled = inner.poll(cx);
+        drop(entered);
         if let Poll::Ready(result) = polled {
             let result = result.map_err(Into::into);
             return Poll::Ready(match this.timed_out_by_a_stall(&result) {
@@ -170,7 +172,9 @@ impl<F, C> Projected<'_, F, C> {
     where
         C: Classify<Res>,
     {
-        self.call.enter(|| self.inner.set(None));
+        let entered = self.call.enter();
+        self.inner.set(None);
+        drop(entered);
         self.timer.set(None);
         self.guest.sign_off();
         if !self.terms.listeners.is_empty() || self.terms.measuring.is_some() {
@@ -223,9 +227,10 @@ impl<F, C> Projected<'_, F, C> {
         // What is beneath is cut, and not abandoned by its caller. The call around goes on.
         let exchange =
             |scope: &mut Scope, ended: &mut bool| std::mem::swap(&mut scope.ended, ended);
-        let inner = &mut self.inner;
-        self.call
-            .enter(|| refined(true, exchange, || inner.set(None)));
+        let entered = self.call.enter();
+        let ended = refine(true, exchange);
+        self.inner.set(None);
+        drop((ended, entered));
         self.timer.set(None);
         self.report_if_orphaned(Some(ceiling), now);
         self.measure_cut(ceiling, now);

@@ -7,7 +7,7 @@ use tower_service::Service;
 
 use super::future::{AttemptTimeoutFuture, Terms};
 use super::layer::AttemptTimeoutLayer;
-use crate::call::{Membership, Scope, with_current};
+use crate::call::{FreshClock, Membership, Scope, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::key::{KeyOf, OneDependency};
@@ -56,7 +56,10 @@ where
                 (estimate.generation(), estimate)
             }),
         };
-        let inner = call.enter_call(|| self.inner.call(request));
+        let entered = call.enter();
+        let fresh = FreshClock::begin();
+        let inner = self.inner.call(request);
+        drop((fresh, entered));
         AttemptTimeoutFuture::new(inner, call, started, terms)
     }
 }

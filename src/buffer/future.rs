@@ -12,7 +12,7 @@ use pin_project::pin_project;
 use super::body::{BufferedBody, BufferedTrailers, Prefix};
 use super::layer::BufferResponsesLayer;
 use crate::body_of::BodyOf;
-use crate::call::{Scope, Setting, refined, with_call, with_current};
+use crate::call::{Scope, Setting, refine, with_call, with_current};
 use crate::error::BoxError;
 use crate::event::{Event, EventKind};
 
@@ -104,7 +104,9 @@ where
                     let exchange = |scope: &mut Scope, buffering: &mut bool| {
                         std::mem::swap(&mut scope.buffering, buffering);
                     };
-                    let end = ready!(refined(true, exchange, || ongoing.poll_end(cx)));
+                    let buffering = refine(true, exchange);
+                    let end = ready!(ongoing.poll_end(cx));
+                    drop(buffering);
                     let Some(done) = reading.take().map(|done| *done) else {
                         return Poll::Pending; // it was there a line ago
                     };

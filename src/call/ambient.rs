@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::overrides::CallOverride;
 use super::pooled::{Pooled, with_current};
-use super::scope::{Scope, refined};
+use super::scope::{Refined, Scope, refine};
 use crate::deadline::earlier;
 
 /// The future of [`with_deadline`](super::with_deadline).
@@ -47,11 +47,10 @@ impl<F: Future> Future for WithDeadline<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let offered = earlier(with_current(|scope| scope.offered), *this.until);
-        refined(
-            offered,
-            |scope, offered| std::mem::swap(&mut scope.offered, offered),
-            || this.inner.poll(cx),
-        )
+        let _offered = refine(offered, |scope, offered| {
+            std::mem::swap(&mut scope.offered, offered);
+        });
+        this.inner.poll(cx)
     }
 }
 
@@ -83,20 +82,21 @@ impl<F: Future> Future for WithOverride<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        overriding(this.overrides, || this.inner.poll(cx))
+        let _overriding = overriding(this.overrides);
+        this.inner.poll(cx)
     }
 }
 
-/// Runs `f` with overrides in place, for the call under way and for those that begin inside `f`.
-pub(super) fn overriding<R>(overrides: &Arc<CallOverride>, f: impl FnOnce() -> R) -> R {
-    refined(
-        (Some(Arc::clone(overrides)), Some(Arc::clone(overrides))),
-        |scope, (own, offered)| {
-            std::mem::swap(&mut scope.overrides, own);
-            std::mem::swap(&mut scope.offered_overrides, offered);
-        },
-        f,
-    )
+/// Overrides, those for the call under way and those for calls that begin meanwhile.
+type Both = (Option<Arc<CallOverride>>, Option<Arc<CallOverride>>);
+
+/// Puts overrides in place, for the call under way and for those that begin while the guard lives.
+pub(super) fn overriding(overrides: &Arc<CallOverride>) -> Refined<Both> {
+    let both = (Some(Arc::clone(overrides)), Some(Arc::clone(overrides)));
+    refine(both, |scope, (own, offered)| {
+        std::mem::swap(&mut scope.overrides, own);
+        std::mem::swap(&mut scope.offered_overrides, offered);
+    })
 }
 
 /// Whether overrides are in place for a call that begins now.
@@ -140,6 +140,7 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        this.scope.enter(|| this.inner.poll(cx))
+        let _entered = this.scope.enter();
+        this.inner.poll(cx)
     }
 }

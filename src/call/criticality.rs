@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use pin_project::pin_project;
 
 use super::pooled::with_current;
-use super::scope::refined;
+use super::scope::refine;
 
 /// How much a piece of work matters, from what can be dropped to what must not.
 ///
@@ -68,11 +68,10 @@ impl<F: Future> Future for WithCriticality<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        refined(
-            *this.criticality,
-            |scope, criticality| std::mem::swap(&mut scope.criticality, criticality),
-            || this.inner.poll(cx),
-        )
+        let _criticality = refine(*this.criticality, |scope, criticality| {
+            std::mem::swap(&mut scope.criticality, criticality);
+        });
+        this.inner.poll(cx)
     }
 }
 

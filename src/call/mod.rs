@@ -34,10 +34,12 @@ pub use self::overrides::{CallOverride, Setting};
 
 pub(crate) use self::ambient::is_overridden;
 pub(crate) use self::host::Guest;
-pub(crate) use self::opened::{Judged, Membership, Opened, with_fresh_clock};
+pub(crate) use self::opened::{FreshClock, Judged, Membership, Opened};
 pub(crate) use self::order::Trap;
-pub(crate) use self::pooled::with_current;
-pub(crate) use self::scope::{Ceiling, Ending, Failures, RetryPart, Scope, refined, with_call};
+pub(crate) use self::pooled::{Entered, with_current};
+pub(crate) use self::scope::{
+    Ceiling, Ending, Failures, Refined, RetryPart, Scope, refine, with_call,
+};
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was
 /// offered, whichever ends first. Zero when it is over, `None` when nothing bounds this work.

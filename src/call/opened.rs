@@ -7,7 +7,7 @@ use std::mem;
 use tokio::time::Instant;
 
 use super::log::{AttemptLog, Phase};
-use super::pooled::{Pooled, with_current};
+use super::pooled::{Entered, Pooled, with_current};
 use super::scope::{RetryPart, Scope};
 use crate::classify::Verdict;
 use crate::error::{AttemptTimedOut, DeadlineExceeded, Ours, outermost};
@@ -91,14 +91,15 @@ impl Opened {
             && with_current(|outer| outer.enforced && outer.deadline == scope.deadline);
     }
 
-    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.scope.enter(f)
+    pub(crate) fn enter(&mut self) -> Entered<'_> {
+        self.scope.enter()
     }
 
     /// Runs a drop of what is beneath. Where a call around has ended itself, this one ends with it.
     pub(crate) fn enter_drop(&mut self, f: impl FnOnce()) {
         self.scope.ended |= with_current(|outer| outer.ended);
-        self.scope.enter(f);
+        let _entered = self.scope.enter();
+        f();
     }
 
     /// The inner future is pending: if a retry layer has ended beneath, the call goes on without it.
@@ -112,9 +113,10 @@ impl Opened {
         self.finished
     }
 
-    /// Runs a `call` of the inner service, whose layers may use the clock reading of this one.
-    pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.scope.enter(|| with_fresh_clock(f))
+    /// Enters for a `call` of the inner service, whose layers may use the clock reading of this one.
+    pub(crate) fn enter_call(&mut self) -> (FreshClock, Entered<'_>) {
+        let entered = self.scope.enter();
+        (FreshClock::begin(), entered)
     }
 
     /// The inner future came to an end, and with it the call.
@@ -244,18 +246,23 @@ impl Drop for Opened {
     }
 }
 
-/// Runs `f`, a `call`, whose layers may use the clock reading of the one that makes it.
-pub(crate) fn with_fresh_clock<R>(f: impl FnOnce() -> R) -> R {
-    /// Also when `f` panics, and somebody above catches that.
-    struct Stale;
-    impl Drop for Stale {
-        fn drop(&mut self) {
-            with_current(|scope| scope.fresh = false);
-        }
+/// A `call` is being made, whose layers may use the clock reading of the one that makes it.
+#[derive(Debug)]
+#[must_use = "the reading is fresh for as long as this lives"]
+pub(crate) struct FreshClock(());
+
+impl FreshClock {
+    pub(crate) fn begin() -> Self {
+        with_current(|scope| scope.fresh = true);
+        Self(())
     }
-    with_current(|scope| scope.fresh = true);
-    let _stale = Stale;
-    f()
+}
+
+/// Also when the call panics, and somebody above catches that.
+impl Drop for FreshClock {
+    fn drop(&mut self) {
+        with_current(|scope| scope.fresh = false);
+    }
 }
 
 /// How a layer that need not be the opener takes part in a call.
@@ -338,11 +345,11 @@ impl Membership {
         }
     }
 
-    /// Runs `f` inside the scope of the call.
-    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
+    /// Enters the scope of the call.
+    pub(crate) fn enter(&mut self) -> Option<Entered<'_>> {
         match self {
-            Self::Joined => f(),
-            Self::Own(opened) => opened.enter(f),
+            Self::Joined => None,
+            Self::Own(opened) => Some(opened.enter()),
         }
     }
 
@@ -364,14 +371,6 @@ impl Membership {
                     let mut nothing_known = Scope::EMPTY;
                     nothing_known.deadline_exceeded(now)
                 }),
-        }
-    }
-
-    /// Runs a `call` of the inner service inside the scope of the call.
-    pub(crate) fn enter_call<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        match self {
-            Self::Joined => with_fresh_clock(f),
-            Self::Own(opened) => opened.enter_call(f),
         }
     }
 }

@@ -87,10 +87,9 @@ where
             .extensions()
             .get::<CallOverride>()
             .map(|overrides| Arc::new(*overrides));
-        let inner = match &overrides {
-            None => self.inner.call(request),
-            Some(overrides) => overriding(overrides, || self.inner.call(request)),
-        };
+        let overriding = overrides.as_ref().map(overriding);
+        let inner = self.inner.call(request);
+        drop(overriding);
         OverrideFuture { inner, overrides }
     }
 }
@@ -117,9 +116,7 @@ impl<F: Future> Future for OverrideFuture<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        match this.overrides {
-            None => this.inner.poll(cx),
-            Some(overrides) => overriding(overrides, || this.inner.poll(cx)),
-        }
+        let _overriding = this.overrides.as_ref().map(overriding);
+        this.inner.poll(cx)
     }
 }

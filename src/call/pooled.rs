@@ -39,19 +39,14 @@ impl Pooled {
         }))
     }
 
-    /// Runs `f` with this scope as the current one.
-    pub(crate) fn enter<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        struct Restore<'a>(&'a mut Pooled);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                self.0.swap_with_current();
-            }
-        }
+    /// Makes this scope the current one, for as long as the guard lives.
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Entered<'_> {
         self.swap_with_current();
-        let _restore = Restore(self);
-        f()
+        Entered(self)
     }
 
+    #[inline]
     fn swap_with_current(&mut self) {
         // Both can only fail while a thread is being torn down, or (never) inside `with_current`: then
         // nobody is left who could read the scope.
@@ -60,6 +55,18 @@ impl Pooled {
                 mem::swap(&mut *current, &mut self.0);
             }
         });
+    }
+}
+
+/// A scope is the current one.
+#[derive(Debug)]
+#[must_use = "the scope is the current one for as long as this lives"]
+pub(crate) struct Entered<'a>(&'a mut Pooled);
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.swap_with_current();
     }
 }
 
@@ -97,6 +104,7 @@ impl Drop for Pooled {
 }
 
 /// Looks at or changes the current scope. `f` must not run anybody else's code, drops included.
+#[inline]
 pub(crate) fn with_current<R: Default>(f: impl FnOnce(&mut Scope) -> R) -> R {
     CURRENT
         .try_with(|current| match current.try_borrow_mut() {

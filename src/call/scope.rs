@@ -336,22 +336,22 @@ pub(crate) fn with_call(f: impl FnOnce(&mut Scope)) {
     });
 }
 
-/// Runs `f` while a part of the current scope is exchanged for `value`.
-///
-/// `exchange` swaps that part with its argument; it is called before and after `f`.
-pub(crate) fn refined<T, R>(
-    value: T,
-    exchange: fn(&mut Scope, &mut T),
-    f: impl FnOnce() -> R,
-) -> R {
-    struct Restore<T>(T, fn(&mut Scope, &mut T));
-    impl<T> Drop for Restore<T> {
-        fn drop(&mut self) {
-            let Self(value, exchange) = self;
-            with_current(|scope| exchange(scope, value));
-        }
+/// A part of the current scope is exchanged, until this is dropped.
+#[must_use = "the part is exchanged for as long as this lives"]
+pub(crate) struct Refined<T>(T, fn(&mut Scope, &mut T));
+
+impl<T> Drop for Refined<T> {
+    fn drop(&mut self) {
+        let Self(value, exchange) = self;
+        with_current(|scope| exchange(scope, value));
     }
-    let mut restore = Restore(value, exchange);
-    with_current(|scope| exchange(scope, &mut restore.0));
-    f()
+}
+
+/// Exchanges a part of the current scope for `value`, for as long as the guard lives.
+///
+/// `exchange` swaps that part with its argument; it is called at both ends.
+pub(crate) fn refine<T>(value: T, exchange: fn(&mut Scope, &mut T)) -> Refined<T> {
+    let mut refined = Refined(value, exchange);
+    with_current(|scope| exchange(scope, &mut refined.0));
+    refined
 }

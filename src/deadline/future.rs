@@ -86,7 +86,8 @@ where
             // (rule 39), although a buffer above has called already.
             if call.scope.never_begins() {
                 call.scope.ended = true;
-                call.enter(|| this.inner.set(None));
+                let _entered = call.enter();
+                this.inner.set(None);
             }
         }
         if this.inner.is_none() {
@@ -99,14 +100,15 @@ where
         if call.scope.deadline.is_some() {
             call.scope.host.open(cx.waker());
         }
-        let polled = call.enter(|| {
-            let inner = this.inner.as_mut().as_pin_mut();
-            let polled = inner.map_or(Poll::Pending, |inner| inner.poll(cx));
-            if polled.is_ready() {
-                this.inner.set(None);
-            }
-            polled
-        });
+        let entered = call.enter();
+        let polled = match this.inner.as_mut().as_pin_mut() {
+            Some(inner) => inner.poll(cx),
+            None => Poll::Pending,
+        };
+        if polled.is_ready() {
+            this.inner.set(None);
+        }
+        drop(entered);
         if let Poll::Ready(result) = polled {
             this.timer.set(None);
             wake_guests(call, cx);
@@ -127,7 +129,9 @@ where
             }
         }
         call.scope.ended = true;
-        call.enter(|| this.inner.set(None));
+        let entered = call.enter();
+        this.inner.set(None);
+        drop(entered);
         this.timer.set(None);
         wake_guests(call, cx);
         Poll::Ready(Err(call.conclude_exceeded(Instant::now()).into()))

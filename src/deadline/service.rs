@@ -45,7 +45,12 @@ where
         };
         config.apply(&mut call);
         let begins = !call.scope.never_begins();
-        let inner = begins.then(|| call.enter_call(|| self.inner.call(request)));
+        let inner = if begins {
+            let _entered = call.enter_call();
+            Some(self.inner.call(request))
+        } else {
+            None
+        };
         DeadlineFuture::new(inner, call, config)
     }
 }

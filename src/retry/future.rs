@@ -14,7 +14,7 @@ use super::copy::CopyRequest;
 use super::layer::Rules;
 use super::outcome::Step;
 use super::sending::Sending;
-use crate::call::{Guest, Phase, Scope, with_fresh_clock};
+use crate::call::{FreshClock, Guest, Phase, Scope};
 use crate::classify::Classify;
 use crate::error::BoxError;
 use crate::event::Event;
@@ -127,9 +127,13 @@ where
             match this.state.as_mut().project() {
                 StateProj::Done => return Poll::Pending,
                 StateProj::Attempt(attempt) => {
-                    let result = ready!(sending.in_attempt(|| attempt.poll(cx)));
+                    let in_attempt = sending.enter_attempt();
+                    let result = ready!(attempt.poll(cx));
+                    drop(in_attempt);
                     // The attempt is dropped before anything else is done (rule 11).
-                    sending.call.enter(|| this.state.set(State::Done));
+                    let entered = sending.call.enter();
+                    this.state.set(State::Done);
+                    drop(entered);
                     match sending.after_attempt(rules, result.map_err(Into::into)) {
                         Step::Return(result) => return Poll::Ready(result),
                         Step::Wait { delay, .. } if delay.is_zero() => {
@@ -162,7 +166,10 @@ where
                         return Poll::Pending;
                     };
                     sending.call.with(|scope| scope.phase = Phase::Readiness);
-                    if let Err(error) = ready!(sending.call.enter(|| service.poll_ready(cx))) {
+                    let entered = sending.call.enter();
+                    let readied = ready!(service.poll_ready(cx));
+                    drop(entered);
+                    if let Err(error) = readied {
                         this.state.set(State::Done);
                         return Poll::Ready(sending.readiness_failed(error.into()));
                     }
@@ -190,7 +197,10 @@ where
                     };
                     sending.next_attempt(rules, &request, now);
                     // This instance was readied: it is the one that is called (rule 27).
-                    let attempt = sending.in_attempt(|| with_fresh_clock(|| service.call(request)));
+                    let in_attempt = sending.enter_attempt();
+                    let fresh = FreshClock::begin();
+                    let attempt = service.call(request);
+                    drop((fresh, in_attempt));
                     this.state.set(State::Attempt(attempt));
                 }
             }

@@ -10,7 +10,9 @@ use super::copy::CopyRequest;
 use super::decision::Plan;
 use super::layer::Rules;
 use super::repeatable::Repeat;
-use crate::call::{Attempt, Membership, RetryPart, Scope, Setting, refined, with_current};
+use crate::call::{
+    Attempt, Entered, Membership, Refined, RetryPart, Scope, Setting, refine, with_current,
+};
 use crate::classify::Verdict;
 use crate::event::{Event, EventKind};
 use crate::key::Key;
@@ -38,6 +40,14 @@ pub(super) struct Sending<Request> {
     pub(super) token: Option<Token>,
 }
 
+/// What is being polled or called is an attempt.
+#[must_use = "it is an attempt for as long as this lives"]
+pub(super) struct InAttempt<'a> {
+    // Dropped first.
+    _retrying: Option<Refined<bool>>,
+    _call: Option<Entered<'a>>,
+}
+
 impl<Request> Sending<Request> {
     pub(super) fn new(call: Membership, started: Instant, key: Key, by_request: Repeat) -> Self {
         Self {
@@ -56,16 +66,17 @@ impl<Request> Sending<Request> {
         }
     }
 
-    /// Polls or calls an attempt, inside the scope of the call.
-    pub(super) fn in_attempt<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let retrying = self.retrying;
-        let f = || {
-            let exchange = |scope: &mut Scope, retrying: &mut bool| {
-                mem::swap(&mut scope.retrying, retrying);
-            };
-            refined(retrying, exchange, f)
+    /// Enters the scope of the call, to poll or call an attempt.
+    pub(super) fn enter_attempt(&mut self) -> InAttempt<'_> {
+        let exchange = |scope: &mut Scope, retrying: &mut bool| {
+            mem::swap(&mut scope.retrying, retrying);
         };
-        self.call.enter(f)
+        let call = self.call.enter();
+        InAttempt {
+            // Nothing else in this scope is an attempt.
+            _retrying: self.retrying.then(|| refine(true, exchange)),
+            _call: call,
+        }
     }
 
     /// Whether another attempt could follow the first, so that the request has to be copied.

@@ -12,7 +12,7 @@ use super::future::RetryFuture;
 use super::layer::Rules;
 use super::repeatable::{AnyRequest, Repeatable};
 use super::sending::Sending;
-use crate::call::{Membership, Scope, Trap, with_current, with_fresh_clock};
+use crate::call::{FreshClock, Membership, Scope, Trap, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::key::{KeyOf, OneDependency};
@@ -82,7 +82,10 @@ where
             mem::replace(&mut self.inner, clone)
         });
         let readied = again.as_mut().unwrap_or(&mut self.inner);
-        let first = sending.in_attempt(|| with_fresh_clock(|| readied.call(request)));
+        let in_attempt = sending.enter_attempt();
+        let fresh = FreshClock::begin();
+        let first = readied.call(request);
+        drop((fresh, in_attempt));
         RetryFuture::new(first, again, sending, Arc::clone(&self.rules))
     }
 }
