@@ -1,14 +1,12 @@
 //! The inner clock.
 
 use tokio::time::sleep;
-use tower::buffer::BufferLayer;
-use tower::util::BoxCloneServiceLayer;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, Bound, BoxError, Classify, DeadlineExceeded,
-    DeadlineLayer, EventKind, RetryLayer, Verdict,
+    AttemptResult, AttemptTimedOut, Backoff, Bound, BoxError, DeadlineExceeded, EventKind, Verdict,
 };
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -49,17 +47,14 @@ async fn on_a_tie_the_deadline_wins() {
 #[tokio::test(start_paused = true)]
 async fn it_is_transient_and_the_classifier_is_not_asked() {
     let (service, shared) = Scripted::new([Reply::Hang, Reply::status(200)]);
-    let never = |result: tower_deadline::AttemptResult<'_, Res>| {
+    fn never<R>(result: AttemptResult<'_, R>) -> Verdict {
         assert!(result.is_ok(), "asked about {:?}", result.err());
         Verdict::Ok
-    };
-    fn typed<C: Classify<Res>>(classifier: C) -> C {
-        classifier
     }
     let stack = ServiceBuilder::new()
         .layer(
             RetryLayer::http()
-                .classifier(typed(never))
+                .classifier(never)
                 .backoff(Backoff::none()),
         )
         .layer(AttemptTimeoutLayer::http(ms(100)))
@@ -97,40 +92,6 @@ async fn the_last_timeout_of_a_call_carries_its_log() {
             (3, secs(2), ms(10))
         ]
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_is_recognised_behind_buffers_boxes_and_mapped_errors() {
-    async fn run<L, S>(between: L)
-    where
-        L: Layer<
-                tower_deadline::attempt_timeout::AttemptTimeout<
-                    Scripted,
-                    tower_deadline::HttpClassifier,
-                    tower_deadline::Authority,
-                >,
-                Service = S,
-            >,
-        S: Service<Req, Response = Res, Error = BoxError> + Clone,
-    {
-        let (service, shared) = Scripted::new([Reply::Hang, Reply::status(200)]);
-        let stack = ServiceBuilder::new()
-            .layer(RetryLayer::http().backoff(Backoff::none()))
-            .layer(between)
-            .layer(AttemptTimeoutLayer::http(ms(100)))
-            .service(service);
-        assert!(stack.oneshot(get()).await.is_ok());
-        assert_eq!(shared.calls(), 2);
-    }
-    run(BufferLayer::new(4)).await;
-    run(BoxCloneServiceLayer::new(
-        tower::layer::util::Identity::new(),
-    ))
-    .await;
-    run(tower::util::MapErrLayer::new(
-        |error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) },
-    ))
-    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tower::{Layer, ServiceBuilder, ServiceExt};
-use tower_deadline::{Backoff, DeadlineLayer, EventKind, Jitter, RetryBudget, RetryLayer};
+use tower::{Layer, ServiceExt};
+use tower_deadline::{Backoff, EventKind, Jitter, RetryBudget};
 
+use crate::layers::{DeadlineLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 fn exact() -> Backoff {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::Full;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, Criticality, DeadlineLayer, EventKind, Key, OneDependency,
-    RetryBudget, RetryLayer, RetryRefused, StopReason, call,
+    Backoff, Criticality, EventKind, Key, OneDependency, RetryBudget, RetryRefused, StopReason,
+    call,
 };
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

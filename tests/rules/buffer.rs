@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, StreamBody};
 use proptest::prelude::*;
-use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptResult, AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoxError,
-    BufferResponsesLayer, BufferedBody, BufferedTrailers, CallOverride, DeadlineExceeded,
-    DeadlineLayer, EventKind, OverrideLayer, ProgressBoundLayer, RetryLayer, StopReason, Verdict,
+    AttemptResult, AttemptStalled, AttemptTimedOut, Backoff, BoxError, BufferedTrailers,
+    CallOverride, DeadlineExceeded, EventKind, StopReason, Verdict,
 };
 
+use crate::layers::{
+    AttemptTimeoutLayer, BufferResponsesLayer, DeadlineLayer, OverrideLayer, ProgressBoundLayer,
+    RetryLayer, ServiceBuilder, can_have,
+};
 use crate::support::*;
 
 fn trailers() -> HeaderMap {
@@ -22,61 +25,79 @@ fn trailers() -> HeaderMap {
     trailers
 }
 
-fn retrying() -> impl Layer<
-    BufferedStack,
-    Service: tower::Service<
-        Req,
-        Response = http::Response<BufferedBody<tower_deadline::ProgressBody<Script>>>,
-        Error = BoxError,
-    > + Clone,
-> {
-    RetryLayer::http().backoff(Backoff::none())
+const ATTEMPT: Duration = Duration::from_millis(200);
+
+/// The bounds on the gaps that a stack with such attempts can have: a shorter one, and the same.
+fn gaps() -> impl Iterator<Item = Duration> {
+    let gaps = [ms(100), ATTEMPT];
+    gaps.into_iter().filter(|gap| can_have(ATTEMPT, *gap))
 }
 
-type BufferedStack = tower_deadline::attempt_timeout::AttemptTimeout<
-    tower_deadline::buffer::BufferResponses<tower_deadline::progress::ProgressBound<Scripted>>,
-    tower_deadline::HttpClassifier,
-    tower_deadline::Authority,
->;
-
-/// Attempts of 200 ms, gaps of 100 ms.
-fn buffered(recorder: &Recorder, service: Scripted) -> BufferedStack {
+/// One attempt, with bodies of up to 10 bytes buffered.
+fn once(
+    recorder: &Recorder,
+    gap: Duration,
+    service: Scripted,
+) -> impl Service<Req, Response = Response<impl Bytewise>, Error = BoxError> {
     ServiceBuilder::new()
-        .layer(AttemptTimeoutLayer::http(ms(200)))
+        .layer(AttemptTimeoutLayer::http(ATTEMPT))
         .layer(
             BufferResponsesLayer::new()
                 .max_bytes(10)
                 .on_event(recorder.clone()),
         )
-        .layer(ProgressBoundLayer::new(ms(100)).on_event(recorder.clone()))
+        .layer(ProgressBoundLayer::new(gap).on_event(recorder.clone()))
+        .service(service)
+}
+
+/// The same, beneath a retry layer.
+fn retrying(
+    recorder: &Recorder,
+    gap: Duration,
+    service: Scripted,
+) -> impl Service<Req, Response = Response<impl Bytewise>, Error = BoxError> {
+    ServiceBuilder::new()
+        .layer(
+            RetryLayer::http()
+                .backoff(Backoff::none())
+                .on_event(recorder.clone()),
+        )
+        .layer(AttemptTimeoutLayer::http(ATTEMPT))
+        .layer(
+            BufferResponsesLayer::new()
+                .max_bytes(10)
+                .on_event(recorder.clone()),
+        )
+        .layer(ProgressBoundLayer::new(gap).on_event(recorder.clone()))
         .service(service)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stall_is_a_failed_attempt_and_the_caller_sees_one_attempts_bytes() {
-    let recorder = Recorder::default();
-    let (service, shared) = Scripted::new([
-        Reply::body(Script::new([Step::Data("ab"), Step::Silence])),
-        Reply::body(Script::new([
-            Step::Data("cd"),
-            Step::Wait(ms(50)),
-            Step::Data("ef"),
-        ])),
-    ]);
-    let clock = Clock::start();
-    let response = retrying()
-        .layer(buffered(&recorder, service))
-        .oneshot(get())
-        .await
-        .unwrap();
-    assert_eq!(clock.ms(), 150);
-    assert_eq!(
-        response.into_body().collect().await.unwrap().to_bytes(),
-        "cdef"
-    );
-    assert_eq!(shared.calls(), 2);
-    // It is that attempt's failure, and no stall of a body that somebody was given.
-    assert_eq!(recorder.count(EventKind::Stalled), 0);
+    for gap in gaps() {
+        let recorder = Recorder::default();
+        let (service, shared) = Scripted::new([
+            Reply::body(Script::new([Step::Data("ab"), Step::Silence])),
+            Reply::body(Script::new([
+                Step::Data("cd"),
+                Step::Wait(ms(50)),
+                Step::Data("ef"),
+            ])),
+        ]);
+        let clock = Clock::start();
+        let response = retrying(&recorder, gap, service)
+            .oneshot(get())
+            .await
+            .unwrap();
+        assert_eq!(clock.ms(), gap.as_millis() + 50);
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "cdef"
+        );
+        assert_eq!(shared.calls(), 2);
+        // It is that attempt's failure, and no stall of a body that somebody was given.
+        assert_eq!(recorder.count(EventKind::Stalled), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,11 +107,8 @@ async fn a_body_that_breaks_off_is_a_failed_attempt() {
         Reply::body(Script::new([Step::Data("ab"), Step::Error(reset)])),
         Reply::body(Script::new([Step::Data("whole")])),
     ]);
-    let response = retrying()
-        .layer(buffered(&recorder, service))
-        .oneshot(get())
-        .await
-        .unwrap();
+    let stack = retrying(&recorder, ATTEMPT, service);
+    let response = stack.oneshot(get()).await.unwrap();
     assert_eq!(
         response.into_body().collect().await.unwrap().to_bytes(),
         "whole"
@@ -107,16 +125,18 @@ async fn attempt_timeout_and_deadline_bound_head_and_body_together() {
     let recorder = Recorder::default();
     let (service, _) = Scripted::new([drip()]);
     let clock = Clock::start();
-    let error = buffered(&recorder, service)
-        .oneshot(get())
-        .await
-        .err()
-        .unwrap();
+    let stack = once(&recorder, ATTEMPT, service);
+    let error = stack.oneshot(get()).await.err().unwrap();
     assert!(AttemptTimedOut::find(&error).is_some());
     assert_eq!(clock.ms(), 200);
 
     let (service, _) = Scripted::new([drip()]);
-    let stack = DeadlineLayer::new(ms(120)).layer(buffered(&recorder, service));
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(120)))
+        .layer(AttemptTimeoutLayer::http(ATTEMPT))
+        .layer(BufferResponsesLayer::new().max_bytes(10))
+        .layer(ProgressBoundLayer::new(ATTEMPT))
+        .service(service);
     let error = stack.oneshot(get()).await.err().unwrap();
     assert!(DeadlineExceeded::find(&error).is_some());
     assert_eq!(clock.ms(), 320);
@@ -147,7 +167,8 @@ async fn a_body_as_large_as_the_limit_is_buffered_and_a_larger_one_is_live() {
         ];
         let (service, _) = Scripted::new([Reply::body(Script::new(steps))]);
         let clock = Clock::start();
-        let response = buffered(&recorder, service).oneshot(get()).await.unwrap();
+        let stack = once(&recorder, ATTEMPT, service);
+        let response = stack.oneshot(get()).await.unwrap();
         assert_eq!(clock.ms(), if live { 0 } else { 50 });
         assert_eq!(recorder.count(EventKind::BufferSpilled), usize::from(live));
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -157,17 +178,18 @@ async fn a_body_as_large_as_the_limit_is_buffered_and_a_larger_one_is_live() {
 
 #[tokio::test(start_paused = true)]
 async fn a_live_body_keeps_its_gap_bound_and_stalls_as_a_body_does() {
-    let recorder = Recorder::default();
-    let script = Script::new([Step::Data("12345678901"), Step::Silence]);
-    let (service, _) = Scripted::new([Reply::body(script)]);
-    let response = retrying()
-        .layer(buffered(&recorder, service))
-        .oneshot(get())
-        .await
-        .unwrap();
-    let error = response.into_body().collect().await.unwrap_err();
-    assert_eq!(AttemptStalled::find(&error).unwrap().bytes(), 11);
-    assert_eq!(recorder.count(EventKind::Stalled), 1);
+    for gap in gaps() {
+        let recorder = Recorder::default();
+        let script = Script::new([Step::Data("12345678901"), Step::Silence]);
+        let (service, _) = Scripted::new([Reply::body(script)]);
+        let stack = retrying(&recorder, gap, service);
+        let response = stack.oneshot(get()).await.unwrap();
+        let clock = Clock::start();
+        let error = response.into_body().collect().await.map(drop).unwrap_err();
+        assert_eq!(clock.ms(), gap.as_millis());
+        assert_eq!(AttemptStalled::find(&error).unwrap().bytes(), 11);
+        assert_eq!(recorder.count(EventKind::Stalled), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,9 +197,7 @@ async fn a_response_that_is_live_is_not_retried() {
     let recorder = Recorder::default();
     let large = Script::new([Step::Data("12345678901")]);
     let (service, shared) = Scripted::new([Reply::Head(ms(0), 503, vec![], large)]);
-    let stack = RetryLayer::http()
-        .on_event(recorder.clone())
-        .layer(buffered(&Recorder::default(), service));
+    let stack = retrying(&recorder, ATTEMPT, service);
     let response = stack.oneshot(get()).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(
@@ -190,17 +210,14 @@ async fn a_response_that_is_live_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spill_does_not_outlive_its_attempt() {
-    let stack = ServiceBuilder::new()
-        .layer(RetryLayer::http().backoff(Backoff::none()))
-        .layer(AttemptTimeoutLayer::http(ms(200)));
     // The first is small and fails, the second is small and fails, the third is good.
     let (service, shared) = Scripted::status([503, 503, 200]);
-    let response = stack
+    let stack = ServiceBuilder::new()
+        .layer(RetryLayer::http().backoff(Backoff::none()))
+        .layer(AttemptTimeoutLayer::http(ATTEMPT))
         .layer(BufferResponsesLayer::new().max_bytes(1))
-        .service(service)
-        .oneshot(get())
-        .await
-        .unwrap();
+        .service(service);
+    let response = stack.oneshot(get()).await.unwrap();
     assert_eq!((response.status().as_u16(), shared.calls()), (200, 3));
 }
 
@@ -239,17 +256,18 @@ async fn a_classifier_can_judge_by_trailers() {
         Reply::body(Script::new([Step::Trailers(trailers())])),
         Reply::body(Script::new([Step::Data("ok")])),
     ]);
-    type Res = http::Response<BufferedBody<Script>>;
-    let stack = RetryLayer::http()
-        .classifier(|result: AttemptResult<'_, Res>| {
-            let failed = result.is_ok_and(|r| r.extensions().get::<BufferedTrailers>().is_some());
-            if failed {
-                Verdict::Transient
-            } else {
-                Verdict::Ok
-            }
-        })
-        .layer(BufferResponsesLayer::new().layer(service));
+    fn by_trailers<B>(result: AttemptResult<'_, Response<B>>) -> Verdict {
+        let failed = result.is_ok_and(|r| r.extensions().get::<BufferedTrailers>().is_some());
+        if failed {
+            Verdict::Transient
+        } else {
+            Verdict::Ok
+        }
+    }
+    let stack = ServiceBuilder::new()
+        .layer(RetryLayer::http().classifier(by_trailers))
+        .layer(BufferResponsesLayer::new())
+        .service(service);
     stack.oneshot(get()).await.unwrap();
     assert_eq!(shared.calls(), 2);
 }
@@ -335,7 +353,7 @@ async fn a_body_of_endless_empty_frames_does_not_hold_the_clock_up() {
         .service(service_fn(|_: Req| async {
             let frames =
                 futures_util::stream::repeat_with(|| Ok::<_, BoxError>(Frame::data(Bytes::new())));
-            Ok::<_, BoxError>(http::Response::new(StreamBody::<_>::new(frames)))
+            Ok::<_, BoxError>(Response::new(StreamBody::<_>::new(frames)))
         }));
     let call = stack.oneshot(get());
     // Time is moved by hand: a task that is always ready leaves paused time where it is.

@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Empty, Full};
 use proptest::prelude::*;
 use tokio::time::{Sleep, sleep};
-use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
-use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoxError, CallOverride, DeadlineLayer, EventKind, OverrideLayer,
-    RetryLayer, StopReason, call,
-};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_deadline::{Backoff, BoxError, CallOverride, EventKind, StopReason, call};
 
+use crate::layers::{
+    AttemptTimeoutLayer, DeadlineLayer, OverrideLayer, RetryLayer, ServiceBuilder,
+};
 use crate::support::*;
 
 /// A request body that arrives a frame each 50 ms; a clone is all of it again.
@@ -56,6 +56,10 @@ impl Body for Slow {
     }
 }
 
+fn empty() -> Empty<Bytes> {
+    Empty::new()
+}
+
 /// Sends `request` to a peer that reads so many frames of it and fails, `failures` times; then reads
 /// it whole. What was read whole, and how often there were trailers.
 async fn sent_again(request: Request<Slow>, frames: usize, failures: u32) -> (Vec<u8>, usize) {
@@ -79,7 +83,7 @@ async fn sent_again(request: Request<Slow>, frames: usize, failures: u32) -> (Ve
                     }
                     // Broken in one way and in another.
                     return match call::attempt() {
-                        Some(1) => Ok(Response::builder().status(500).body(()).unwrap()),
+                        Some(1) => Ok(Response::builder().status(500).body(empty()).unwrap()),
                         _ => Err(reset()),
                     };
                 }
@@ -90,7 +94,7 @@ async fn sent_again(request: Request<Slow>, frames: usize, failures: u32) -> (Ve
                         Err(_) => seen.1 += 1,
                     }
                 }
-                Ok(Response::new(()))
+                Ok(Response::new(empty()))
             }
         }));
     assert_eq!(stack.oneshot(request).await.unwrap().status(), 200);
@@ -134,15 +138,14 @@ fn with_method(method: &str) -> Req {
         .unwrap()
 }
 
-async fn calls(layer: impl Layer<Scripted, Service: Retrying>, request: Req) -> usize {
+async fn calls<L, B>(layer: L, request: Req) -> usize
+where
+    L: Layer<Scripted, Service: Service<Req, Response = Response<B>, Error = BoxError>>,
+{
     let (service, shared) = Scripted::status([503, 200]);
     layer.layer(service).oneshot(request).await.unwrap();
     shared.calls()
 }
-
-trait Retrying: tower::Service<Req, Response = Res, Error = BoxError> {}
-
-impl<S: tower::Service<Req, Response = Res, Error = BoxError>> Retrying for S {}
 
 #[tokio::test(start_paused = true)]
 async fn what_is_idempotent_is_sent_again_and_nothing_else() {
@@ -171,7 +174,10 @@ async fn what_is_idempotent_is_sent_again_and_nothing_else() {
         assert_eq!(calls(all, request.clone()).await, 2, "{method}");
         request.extensions_mut().insert(CallOverride::new().retry());
         let by_request = tower::layer::layer_fn(|service| {
-            OverrideLayer::new().layer(RetryLayer::http().layer(service))
+            ServiceBuilder::new()
+                .layer(OverrideLayer::new())
+                .layer(RetryLayer::http())
+                .service(service)
         });
         assert_eq!(calls(by_request, request).await, 2, "{method}");
     }
@@ -182,9 +188,10 @@ async fn a_request_that_is_not_sent_again_says_why() {
     let stop = async |layer: RetryLayer<_, _, _, _>, request: Req, reply: Reply| {
         let recorder = Recorder::default();
         let (service, shared) = Scripted::new([reply]);
-        let stack = DeadlineLayer::new(secs(9))
-            .on_event(recorder.clone())
-            .layer(layer.layer(service));
+        let stack = ServiceBuilder::new()
+            .layer(DeadlineLayer::new(secs(9)).on_event(recorder.clone()))
+            .layer(layer)
+            .service(service);
         let _ = stack.oneshot(request).await;
         assert_eq!(shared.calls(), 1);
         let terminal = recorder.terminal();

@@ -5,13 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep};
-use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Service, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, Bound, BoxError, DeadlineBodyLayer,
-    DeadlineExceeded, DeadlineLayer, DeadlineOrigin, Phase, ProgressBoundLayer, RetryLayer,
-    Verdict, call, is_timeout,
+    AttemptTimedOut, Backoff, Bound, BoxError, DeadlineExceeded, DeadlineOrigin, Phase, Verdict,
+    call, is_timeout,
 };
 
+use crate::layers::{
+    AttemptTimeoutLayer, DeadlineBodyLayer, DeadlineLayer, ProgressBoundLayer, RetryLayer,
+    ServiceBuilder,
+};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -86,24 +89,6 @@ async fn each_call_has_its_whole_deadline_however_old_the_layer_is() {
     for pause in [0, 5, 3600] {
         sleep(secs(pause)).await;
         assert!(stack.clone().oneshot(get()).await.is_ok());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_smaller_of_two_nested_deadlines_wins_either_way_round() {
-    for (outer, inner, origin) in [
-        (1000, 100, DeadlineOrigin::Own),
-        (100, 1000, DeadlineOrigin::Enclosing),
-    ] {
-        let (service, _) = Scripted::new([Reply::Hang]);
-        let stack = ServiceBuilder::new()
-            .layer(DeadlineLayer::new(ms(outer)))
-            .layer(DeadlineLayer::new(ms(inner)))
-            .service(service);
-        let clock = Clock::start();
-        let error = stack.oneshot(get()).await.err().unwrap();
-        assert_eq!(clock.ms(), 100);
-        assert_eq!(DeadlineExceeded::find(&error).unwrap().origin(), origin);
     }
 }
 

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http_body::{Body, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{advance, sleep};
-use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 use tower_deadline::{
-    AttemptTimeoutLayer, CallOverride, DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer,
-    DeadlineOrigin, EventKind, OverrideLayer, Phase, is_timeout,
+    CallOverride, DeadlineExceeded, DeadlineOrigin, EventKind, Phase, is_timeout,
 };
 
+use crate::layers::{
+    AttemptTimeoutLayer, DeadlineBodyLayer, DeadlineLayer, OverrideLayer, ServiceBuilder,
+};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

@@ -3,16 +3,17 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::time::{advance, timeout};
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt};
-use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError, BufferResponsesLayer,
-    DeadlineBodyLayer, DeadlineLayer, Event, EventKind, Key, OneDependency, OverrideLayer,
-    ProgressBoundLayer, RetryBudget, RetryLayer,
-};
+use tower::{Layer, Service, ServiceExt};
+use tower_deadline::{Backoff, BoxError, Event, EventKind, Key, OneDependency, RetryBudget};
 
+use crate::layers::{
+    AttemptTimeoutLayer, BoundReadinessLayer, BufferResponsesLayer, DeadlineBodyLayer,
+    DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer, ServiceBuilder, can_have,
+};
 use crate::support::*;
 
 type Replies = fn() -> Vec<Reply>;
@@ -36,58 +37,63 @@ const SCRIPTS: [Replies; 5] = [
 
 #[tokio::test(start_paused = true)]
 async fn dropped_after_any_number_of_polls_everything_is_given_back() {
-    for script in SCRIPTS {
+    let gaps = [ms(80), ms(100)];
+    for gap in gaps.into_iter().filter(|gap| can_have(ms(100), *gap)) {
         for polls in 0..40 {
-            let budget = RetryBudget::of(0.1, 0).unwrap();
-            let (service, shared) = Scripted::new(script());
-            let limited = ServiceBuilder::new()
-                .layer(ConcurrencyLimitLayer::new(1))
-                .service(service);
-            let mut stack = ServiceBuilder::new()
-                .layer(OverrideLayer::new())
-                .layer(DeadlineLayer::new(ms(350)))
-                .layer(BoundReadinessLayer::new())
-                .layer(DeadlineBodyLayer::new())
-                .layer(
-                    RetryLayer::http()
-                        .backoff(Backoff::constant(ms(20)))
-                        .key(OneDependency)
-                        .budget(budget.clone()),
-                )
-                .layer(AttemptTimeoutLayer::http(ms(100)))
-                .layer(BufferResponsesLayer::new())
-                .layer(ProgressBoundLayer::new(ms(80)))
-                .service(limited.clone());
-            {
-                let mut call = pin!(stack.ready().await.unwrap().call(get()));
-                for _ in 0..polls {
-                    if futures_util::poll!(call.as_mut()).is_ready() {
-                        // Once more: no panic.
-                        let _ = futures_util::poll!(call.as_mut());
-                        break;
-                    }
-                    advance(ms(10)).await;
-                }
+            for script in SCRIPTS {
+                left_after(polls, script, gap).await;
             }
-            assert_eq!(shared.live(), 0);
-            shared.check();
-            // Paid for is what was sent, and nothing else.
-            let spent = budget.utilisation(Key::SHARED).unwrap();
-            let retries = shared.calls().saturating_sub(1);
-            let expected = if retries == 0 { 0.0 } else { 1.0 };
-            assert!(
-                (spent - expected).abs() < 0.2,
-                "{polls} polls: {spent} for {retries}"
-            );
-            drop(stack);
-            let mut limited = limited;
-            let ready = pin!(limited.ready());
-            assert!(matches!(
-                ready.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())),
-                Poll::Ready(Ok(_))
-            ));
         }
     }
+}
+
+async fn left_after(polls: u32, script: Replies, gap: Duration) {
+    let budget = RetryBudget::of(0.1, 0).unwrap();
+    let (service, shared) = Scripted::new(script());
+    let limited = ConcurrencyLimitLayer::new(1).layer(service);
+    let mut stack = ServiceBuilder::new()
+        .layer(OverrideLayer::new())
+        .layer(DeadlineLayer::new(ms(350)))
+        .layer(BoundReadinessLayer::new())
+        .layer(DeadlineBodyLayer::new())
+        .layer(
+            RetryLayer::http()
+                .backoff(Backoff::constant(ms(20)))
+                .key(OneDependency)
+                .budget(budget.clone()),
+        )
+        .layer(AttemptTimeoutLayer::http(ms(100)))
+        .layer(BufferResponsesLayer::new())
+        .layer(ProgressBoundLayer::new(gap))
+        .service(limited.clone());
+    {
+        let mut call = pin!(stack.ready().await.unwrap().call(get()));
+        for _ in 0..polls {
+            if futures_util::poll!(call.as_mut()).is_ready() {
+                // Once more: no panic.
+                let _ = futures_util::poll!(call.as_mut());
+                break;
+            }
+            advance(ms(10)).await;
+        }
+    }
+    assert_eq!(shared.live(), 0);
+    shared.check();
+    // Paid for is what was sent, and nothing else.
+    let spent = budget.utilisation(Key::SHARED).unwrap();
+    let retries = shared.calls().saturating_sub(1);
+    let expected = if retries == 0 { 0.0 } else { 1.0 };
+    assert!(
+        (spent - expected).abs() < 0.2,
+        "{polls} polls: {spent} for {retries}"
+    );
+    drop(stack);
+    let mut limited = limited;
+    let ready = pin!(limited.ready());
+    assert!(matches!(
+        ready.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())),
+        Poll::Ready(Ok(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]

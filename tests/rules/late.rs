@@ -13,13 +13,14 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use http_body::{Body, Frame};
 use tokio::time::sleep;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_deadline::{
-    AttemptCeiling, AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError,
-    BufferResponsesLayer, BufferedBody, BufferedTrailers, DeadlineBodyLayer, DeadlineExceeded,
-    DeadlineLayer, EventKind, Key, RetryLayer, call,
-};
+use tower::buffer::BufferLayer;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_deadline::{AttemptCeiling, AttemptTimedOut, Backoff, BoxError, BufferedTrailers, call};
 
+use crate::layers::{
+    AttemptTimeoutLayer, BoundReadinessLayer, BufferResponsesLayer, DeadlineLayer, RetryLayer,
+    ServiceBuilder, any,
+};
 use crate::support::*;
 
 /// Polls `call` once, jumps, and polls on.
@@ -67,7 +68,7 @@ impl Body for Trailing {
     }
 }
 
-async fn trailing(frames: u32) -> Result<Response<BufferedBody<Trailing>>, BoxError> {
+async fn trailing(frames: u32) -> Result<Response<impl Body>, BoxError> {
     ServiceBuilder::new()
         .layer(DeadlineLayer::new(secs(1)))
         .layer(BufferResponsesLayer::new().max_bytes(1024))
@@ -142,8 +143,7 @@ async fn an_offer_that_is_over_is_honoured_beneath_a_buffer() {
     let contacts = Arc::new(AtomicUsize::new(0));
     let contacted = Arc::clone(&contacts);
     let stack = ServiceBuilder::new()
-        .buffer(4)
-        .layer(DeadlineLayer::new(secs(1)).inherit(true))
+        .layer(any::DeadlineLayer::new(secs(1)).inherit(true))
         .service(service_fn(move |()| {
             let contacted = Arc::clone(&contacted);
             async move {
@@ -151,6 +151,7 @@ async fn an_offer_that_is_over_is_honoured_beneath_a_buffer() {
                 Ok::<_, BoxError>(())
             }
         }));
+    let stack = BufferLayer::new(4).layer(stack);
     let result = call::with_deadline(Duration::ZERO, stack.oneshot(())).await;
     assert!(result.is_err(), "the call was made");
     assert_eq!(contacts.load(Ordering::SeqCst), 0);
@@ -162,7 +163,7 @@ async fn an_attempt_is_woken_though_the_deadline_that_polled_it_last_has_gone() 
         AttemptTimeoutLayer::new(ms(100)).layer(service_fn(|()| pending::<Result<(), BoxError>>()));
     let both = Both(Arc::new(Mutex::new(Box::pin(hanging.oneshot(())))));
     let inside = both.clone();
-    let beneath = DeadlineLayer::new(secs(1)).layer(service_fn(move |()| {
+    let beneath = any::DeadlineLayer::new(secs(1)).layer(service_fn(move |()| {
         let mut inside = inside.clone();
         async move {
             tokio::select! {
@@ -183,7 +184,7 @@ async fn an_attempt_is_woken_though_the_deadline_that_polled_it_last_has_gone() 
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_after_a_panic_that_was_caught_has_its_whole_time() {
-    let stack = DeadlineLayer::new(secs(30)).layer(service_fn(|()| async {
+    let stack = any::DeadlineLayer::new(secs(30)).layer(service_fn(|()| async {
         let broken = AttemptTimeoutLayer::new(secs(1)).layer(service_fn(
             |()| -> std::future::Ready<Result<(), BoxError>> { panic!("call") },
         ));
@@ -226,50 +227,6 @@ async fn trailers_count_towards_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bounded_body_that_is_buffered_ends_as_the_call_does() {
-    let recorder = Recorder::default();
-    let (service, _) =
-        Scripted::always(|| Reply::body(Script::new([Step::Data("x"), Step::Silence])));
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(1)).on_event(recorder.clone()))
-        .layer(RetryLayer::http().on_event(recorder.clone()))
-        .layer(BufferResponsesLayer::new())
-        .layer(DeadlineBodyLayer::new().on_event(recorder.clone()))
-        .service(service);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let exceeded = DeadlineExceeded::find(&error).unwrap();
-    assert_eq!(
-        (recorder.kinds(), exceeded.log().iter().count()),
-        (vec![EventKind::Attempt, EventKind::DeadlineExceeded], 1),
-        "{}",
-        recorder.sequence()
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_short_window_is_forgotten_after_any_pause() {
-    let layer = AttemptTimeoutLayer::new(secs(5)).ceiling(
-        AttemptCeiling::above(3.0)
-            .window(ms(10))
-            .minimum_samples(1)
-            .floor(ms(1)),
-    );
-    layer.validate().unwrap();
-    let measured = layer.measured().unwrap();
-    let stack = layer.layer(service_fn(|wait: Duration| async move {
-        sleep(wait).await;
-        Ok::<_, BoxError>(())
-    }));
-    stack.clone().oneshot(ms(2)).await.unwrap();
-    assert!(measured.ceiling(Key::SHARED).is_some());
-    // More than half of 2^32 slices of a millisecond.
-    tokio::time::advance(secs(30 * 86_400)).await;
-    assert_eq!(measured.ceiling(Key::SHARED), None);
-    let after = stack.oneshot(ms(500)).await;
-    assert!(after.is_ok(), "{:?}", after.err());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_step_costs_few_attempts_though_some_fail_in_another_way() {
     let layer = AttemptTimeoutLayer::new(secs(5)).ceiling(AttemptCeiling::above(3.0));
     let stack = layer.layer(service_fn(|wait: Option<u64>| async move {
@@ -301,7 +258,7 @@ async fn a_step_costs_few_attempts_though_some_fail_in_another_way() {
 /// Polls `both` inside a call of a second, once, and gives that call.
 fn hosting(both: &Both, ends_after: Option<Duration>) -> BoxFuture<'static, Result<(), BoxError>> {
     let both = both.clone();
-    let beneath = DeadlineLayer::new(secs(1)).layer(service_fn(move |()| {
+    let beneath = any::DeadlineLayer::new(secs(1)).layer(service_fn(move |()| {
         let mut both = both.clone();
         async move {
             assert!(futures_util::poll!(&mut both).is_pending());

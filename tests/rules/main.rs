@@ -7,8 +7,10 @@
     clippy::unwrap_used
 )]
 
+mod alone;
 mod attempt_timeout;
 mod backoff;
+mod between;
 mod budget;
 mod buffer;
 mod copies;
@@ -18,10 +20,13 @@ mod drops;
 mod events;
 mod hostile;
 mod late;
+mod layers;
 mod moved;
+mod orders;
 mod outcome;
 mod overrides;
 mod progress;
+mod progress_body;
 mod random;
 mod readiness;
 mod retry;

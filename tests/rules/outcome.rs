@@ -1,20 +1,17 @@
 //! What the caller gets in the end, and whether what is told of it is true.
 
-use std::error::Error;
-use std::fmt;
-
 use bytes::Bytes;
-use http::Response;
 use http_body_util::BodyExt;
-use tokio::time::sleep;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError, BufferResponsesLayer,
-    CallOverride, DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, EventKind, Jitter, Key,
-    OneDependency, OverrideLayer, Phase, ProgressBoundLayer, RetryBudget, RetryLayer, RetryRefused,
-    StopReason, Verdict, call, is_timeout,
+    Backoff, BoxError, CallOverride, DeadlineExceeded, EventKind, Jitter, Key, OneDependency,
+    Phase, RetryBudget, StopReason, call,
 };
 
+use crate::layers::{
+    AttemptTimeoutLayer, BoundReadinessLayer, BufferResponsesLayer, DeadlineBodyLayer,
+    DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer, ServiceBuilder,
+};
 use crate::support::*;
 
 /// A 503 with a body and headers, as the last response.
@@ -133,18 +130,6 @@ async fn where_no_retry_is_begun_nothing_is_paid() {
     }
 }
 
-/// An error with an address.
-#[derive(Debug)]
-struct Own(u8);
-
-impl fmt::Display for Own {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "own {}", self.0)
-    }
-}
-
-impl Error for Own {}
-
 #[tokio::test(start_paused = true)]
 async fn an_error_passes_as_the_same_box() {
     let (told, asked) = std::sync::mpsc::channel();
@@ -165,128 +150,6 @@ async fn an_error_passes_as_the_same_box() {
     let error = stack.oneshot(get()).await.err().unwrap();
     assert_eq!(error.downcast_ref::<Own>().unwrap().0, 7);
     assert_eq!(std::ptr::from_ref(&*error).addr(), asked.recv().unwrap());
-}
-
-#[test]
-fn layers_that_raise_no_error_keep_the_inner_one() {
-    fn error_of<S: Service<Req, Error = Own>>(_: &S) {}
-    let inner = || service_fn(|_: Req| async { Ok::<_, Own>(Response::new(Script::empty())) });
-    error_of(&ProgressBoundLayer::new(secs(1)).layer(inner()));
-    error_of(&OverrideLayer::new().layer(inner()));
-    error_of(&BoundReadinessLayer::new().layer(inner()));
-    error_of(&DeadlineBodyLayer::new().layer(inner()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_has_the_failure_for_its_cause_and_is_final_further_out() {
-    let (service, shared) = Scripted::always(|| Reply::error(reset));
-    let inner = RetryLayer::http()
-        .backoff(Backoff::none())
-        .budget(RetryBudget::of(0.1, 0).unwrap())
-        .layer(service);
-    // Whoever wraps it: what is outermost of ours decides, not the broken connection beneath.
-    let stack = ServiceBuilder::new()
-        .layer(RetryLayer::http().attempts(5).backoff(Backoff::none()))
-        .map_err(|error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) })
-        .service(inner);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let refused = RetryRefused::find(&error).unwrap();
-    assert!(refused.source().unwrap().is::<std::io::Error>());
-    assert!(!is_timeout(&error));
-    assert_eq!(shared.calls(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deadline_further_in_is_final_further_out() {
-    let (service, shared) = Scripted::new([Reply::error(reset), Reply::Hang]);
-    let inner = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(100)))
-        .layer(RetryLayer::http().backoff(Backoff::none()))
-        .service(service);
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(10)))
-        .layer(RetryLayer::http().attempts(5))
-        .map_err(|error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) })
-        .service(inner);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let exceeded = DeadlineExceeded::find(&error).unwrap();
-    assert_eq!((exceeded.deadline(), exceeded.log().len()), (ms(100), 2));
-    assert!(exceeded.source().unwrap().is::<std::io::Error>());
-    assert_eq!(shared.calls(), 2);
-}
-
-/// A layer of the user's own above the retries, which takes so long over each response and refuses it.
-fn decoding(
-    takes: std::time::Duration,
-    service: Scripted,
-    recorder: &Recorder,
-) -> impl Service<Req, Response = (), Error = BoxError> + Clone {
-    ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(300)).on_event(recorder.clone()))
-        .and_then(move |_: Res| async move {
-            sleep(takes).await;
-            Err::<(), BoxError>(Box::new(Own(1)))
-        })
-        .layer(
-            RetryLayer::http()
-                .backoff(Backoff::none())
-                .on_event(recorder.clone()),
-        )
-        .service(service)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_failed_above_its_retries_is_not_called_a_success() {
-    let recorder = Recorder::default();
-    let (service, _) = Scripted::status([200]);
-    let error = decoding(ms(10), service, &recorder)
-        .oneshot(get())
-        .await
-        .unwrap_err();
-    assert!(error.is::<Own>());
-    let terminal = recorder.terminal();
-    assert_eq!(terminal.kind, EventKind::NotRetried, "{terminal:?}");
-    assert_eq!(terminal.stop, Some(StopReason::NoRetryLayer));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deadline_that_comes_above_the_retries_counts_each_attempt_once() {
-    for statuses in [&[503, 200][..], &[200]] {
-        let recorder = Recorder::default();
-        let (service, shared) = Scripted::status(statuses.iter().copied());
-        let error = decoding(secs(60), service, &recorder)
-            .oneshot(get())
-            .await
-            .unwrap_err();
-        let exceeded = DeadlineExceeded::find(&error).unwrap();
-        assert_eq!(exceeded.elapsed(), ms(300));
-        assert_eq!(recorder.count(EventKind::Attempt), shared.calls());
-        let terminal = recorder.terminal();
-        assert_eq!(terminal.kind, EventKind::DeadlineExceeded);
-        assert_ne!(terminal.stop, Some(StopReason::Success), "{terminal:?}");
-        assert_eq!(exceeded.log().len(), shared.calls(), "{}", exceeded.log());
-        assert_eq!(exceeded.log().last().unwrap().verdict, Verdict::Ok);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_error_of_an_enclosing_deadline_passes_outer_layers_unchanged() {
-    let (service, shared) = Scripted::always(|| Reply::Hang);
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(5)))
-        .layer(DeadlineLayer::new(ms(100)))
-        .layer(RetryLayer::http())
-        .layer(DeadlineLayer::new(secs(5)))
-        .layer(AttemptTimeoutLayer::http(secs(1)))
-        .service(service);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let exceeded = error.downcast_ref::<DeadlineExceeded>().unwrap();
-    assert_eq!(
-        (exceeded.deadline(), exceeded.phase()),
-        (ms(100), Phase::Attempt)
-    );
-    assert_eq!(exceeded.log().len(), 1);
-    assert_eq!(shared.calls(), 1);
 }
 
 #[tokio::test(start_paused = true)]

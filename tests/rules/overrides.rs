@@ -1,18 +1,22 @@
 //! One call's own numbers.
 
+use http::Response;
+use http_body::Body;
 use tokio::time::sleep;
-use tower::{Service, ServiceBuilder, ServiceExt};
+use tower::{Service, ServiceExt};
 use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, CallOverride, DeadlineExceeded, DeadlineLayer,
-    DeadlineOrigin, OverrideLayer, RetryLayer, call,
+    AttemptTimedOut, Backoff, BoxError, CallOverride, DeadlineExceeded, DeadlineOrigin, call,
 };
 
+use crate::layers::{
+    AttemptTimeoutLayer, DeadlineLayer, OverrideLayer, RetryLayer, ServiceBuilder, any,
+};
 use crate::support::*;
 
 /// A deadline of 200 ms, attempts of 100 ms, two of them.
 fn stack(
     service: Scripted,
-) -> impl Service<Req, Response = Res, Error = tower_deadline::BoxError> + Clone {
+) -> impl Service<Req, Response = Response<impl Body>, Error = BoxError> + Clone {
     ServiceBuilder::new()
         .layer(OverrideLayer::new())
         .layer(DeadlineLayer::new(ms(200)).inherit(true))
@@ -126,9 +130,9 @@ async fn a_future_that_was_made_before_it_was_wrapped_obeys_all_the_same() {
     };
     assert!(run().await);
     let outer = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(10)))
+        .layer(any::DeadlineLayer::new(secs(10)))
         .service(tower::service_fn(|()| async {
-            Ok::<_, tower_deadline::BoxError>(run().await)
+            Ok::<_, BoxError>(run().await)
         }));
     assert!(outer.oneshot(()).await.unwrap());
 }

@@ -1,21 +1,17 @@
 //! The gap between two reads.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http::{HeaderMap, HeaderValue, Method, Request};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use tokio::time::sleep;
-use tower::{Layer, ServiceBuilder, ServiceExt};
-use tower_deadline::{
-    AnyBytes, AttemptStalled, BoxError, CallOverride, DeadlineLayer, EventKind, OverrideLayer,
-    ProgressBody, ProgressBoundLayer, RetryLayer, is_timeout,
-};
+use tower::{Layer, Service, ServiceExt};
+use tower_deadline::{AttemptStalled, BoxError, CallOverride, EventKind, is_timeout};
 
+use crate::layers::{DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 const GAP: Duration = Duration::from_millis(100);
@@ -24,11 +20,22 @@ fn wait(n: u64) -> Step {
     Step::Wait(ms(n))
 }
 
-/// Reads to the end; the bytes, and the error if there is one.
-async fn read<B>(body: B) -> (String, Option<BoxError>)
+/// This body, as a stack returns it whose only bound is that on the gaps.
+async fn bounded(script: Script) -> impl Bytewise + Unpin {
+    bounded_by(ProgressBoundLayer::new(GAP), script).await
+}
+
+async fn bounded_by<L, B>(layer: L, script: Script) -> B
 where
-    B: Body<Data = Bytes, Error = BoxError>,
+    L: Layer<Scripted, Service: Service<Req, Response = Response<B>, Error = BoxError>>,
 {
+    let (service, _) = Scripted::new([Reply::body(script)]);
+    let response = layer.layer(service).oneshot(get()).await;
+    response.unwrap().into_body()
+}
+
+/// Reads to the end; the bytes, and the error if there is one.
+async fn read(body: impl Bytewise) -> (String, Option<BoxError>) {
     let mut body = std::pin::pin!(body);
     let mut text = String::new();
     while let Some(frame) = body.frame().await {
@@ -55,7 +62,7 @@ async fn a_gap_below_the_bound_is_none_and_one_above_is_a_stall() {
     for (gap, stalls) in [(99, false), (101, true)] {
         let script = Script::new([Step::Data("a"), wait(gap), Step::Data("b")]);
         let clock = Clock::start();
-        let (text, error) = read(ProgressBody::new(script, GAP)).await;
+        let (text, error) = read(bounded(script).await).await;
         if stalls {
             let error = error.unwrap();
             let stalled = AttemptStalled::find(&error).unwrap();
@@ -75,7 +82,7 @@ async fn a_gap_below_the_bound_is_none_and_one_above_is_a_stall() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_never_wakes_anybody_stalls_at_the_bound() {
     let clock = Clock::start();
-    let (_, error) = read(ProgressBody::new(Script::new([Step::Silence]), GAP)).await;
+    let (_, error) = read(bounded(Script::new([Step::Silence])).await).await;
     assert!(AttemptStalled::find(&error.unwrap()).is_some());
     assert_eq!(clock.ms(), 100);
 }
@@ -83,14 +90,14 @@ async fn a_body_that_never_wakes_anybody_stalls_at_the_bound() {
 #[tokio::test(start_paused = true)]
 async fn a_long_body_that_keeps_arriving_is_never_cut() {
     let steps = (0..1000).flat_map(|_| [wait(99), Step::Data("x")]);
-    let (text, error) = read(ProgressBody::new(Script::new(steps), GAP)).await;
+    let (text, error) = read(bounded(Script::new(steps)).await).await;
     assert_eq!((text.len(), error.is_none()), (1000, true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_reader_is_never_blamed() {
     let script = Script::new((0..50).map(|_| Step::Data("x")));
-    let mut body = ProgressBody::new(script, GAP);
+    let mut body = bounded(script).await;
     for _ in 0..50 {
         assert!(body.frame().await.unwrap().is_ok());
         sleep(GAP * 10).await;
@@ -100,7 +107,7 @@ async fn a_paused_reader_is_never_blamed() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_pauses_in_the_middle_of_a_read_gets_the_frame_that_came() {
     let script = Script::new([wait(50), Step::Data("x")]);
-    let mut body = ProgressBody::new(script, GAP);
+    let mut body = bounded(script).await;
     assert!(futures_util::poll!(std::pin::pin!(body.frame())).is_pending());
     sleep(GAP * 3).await;
     assert!(body.frame().await.unwrap().is_ok());
@@ -108,7 +115,7 @@ async fn a_reader_that_pauses_in_the_middle_of_a_read_gets_the_frame_that_came()
 
 #[tokio::test(start_paused = true)]
 async fn a_read_found_pending_after_the_bound_is_a_stall_though_nobody_polled() {
-    let mut body = ProgressBody::new(Script::new([Step::Silence]), GAP);
+    let mut body = bounded(Script::new([Step::Silence])).await;
     assert!(futures_util::poll!(std::pin::pin!(body.frame())).is_pending());
     sleep(GAP * 3).await;
     let error = body.frame().await.unwrap().unwrap_err();
@@ -117,7 +124,7 @@ async fn a_read_found_pending_after_the_bound_is_a_stall_though_nobody_polled() 
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_nobody_polls_never_stalls() {
-    let body = ProgressBody::new(Script::new([wait(1), Step::Data("x")]), GAP);
+    let body = bounded(Script::new([wait(1), Step::Data("x")])).await;
     sleep(GAP * 100).await;
     assert_eq!(read(body).await.0, "x");
 }
@@ -125,16 +132,16 @@ async fn a_body_that_nobody_polls_never_stalls() {
 #[tokio::test(start_paused = true)]
 async fn an_empty_frame_pauses_the_sum_and_does_not_clear_it() {
     let empties = |last| Script::new([wait(60), Step::Data(""), wait(last), Step::Data("x")]);
-    assert!(read(ProgressBody::new(empties(39), GAP)).await.1.is_none());
+    assert!(read(bounded(empties(39)).await).await.1.is_none());
     let clock = Clock::start();
-    assert!(read(ProgressBody::new(empties(41), GAP)).await.1.is_some());
+    assert!(read(bounded(empties(41)).await).await.1.is_some());
     assert_eq!(clock.ms(), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn time_between_reads_is_not_in_the_sum() {
     let script = Script::new([wait(60), Step::Data(""), wait(39), Step::Data("x")]);
-    let mut body = ProgressBody::new(script, GAP);
+    let mut body = bounded(script).await;
     assert!(body.frame().await.unwrap().is_ok());
     sleep(secs(10)).await;
     assert!(body.frame().await.unwrap().is_ok());
@@ -143,8 +150,9 @@ async fn time_between_reads_is_not_in_the_sum() {
 #[tokio::test(start_paused = true)]
 async fn keep_alives_are_progress_unless_a_predicate_says_otherwise() {
     let script = || Script::new((0..40).flat_map(|_| [wait(50), Step::Data(": keep-alive\n\n")]));
-    assert!(read(ProgressBody::new(script(), GAP)).await.1.is_none());
-    let body = ProgressBody::new(script(), GAP).progress_when(|b: &[u8]| !b.starts_with(b":"));
+    assert!(read(bounded(script()).await).await.1.is_none());
+    let content = ProgressBoundLayer::new(GAP).progress_when(|b: &[u8]| !b.starts_with(b":"));
+    let body = bounded_by(content, script()).await;
     let clock = Clock::start();
     let error = read(body).await.1.unwrap();
     // Two comments have arrived by then, and count as frames.
@@ -157,7 +165,7 @@ async fn trailers_are_progress_and_pass() {
     let mut trailers = HeaderMap::new();
     trailers.insert("x-end", HeaderValue::from_static("1"));
     let script = Script::new([wait(90), Step::Trailers(trailers), wait(90)]);
-    let collected = ProgressBody::new(script, GAP).collect().await.unwrap();
+    let collected = bounded(script).await.collect().await.unwrap();
     assert_eq!(collected.trailers().unwrap()["x-end"], "1");
 }
 
@@ -165,7 +173,7 @@ async fn trailers_are_progress_and_pass() {
 async fn the_inner_body_is_dropped_at_the_stall() {
     let drops = Arc::new(AtomicUsize::new(0));
     let script = Script::new([Step::Silence]).counting_drops(&drops);
-    let mut body = ProgressBody::new(script, GAP);
+    let mut body = bounded(script).await;
     assert!(body.frame().await.unwrap().is_err());
     assert_eq!(drops.load(Ordering::SeqCst), 1);
     assert!(body.is_end_stream());
@@ -175,37 +183,9 @@ async fn the_inner_body_is_dropped_at_the_stall() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_body_passes_unchanged() {
     let script = Script::new([Step::Data("a"), Step::Error(reset)]);
-    let (text, error) = read(ProgressBody::new(script, GAP)).await;
+    let (text, error) = read(bounded(script).await).await;
     assert_eq!(text, "a");
     assert!(error.unwrap().is::<std::io::Error>());
-}
-
-#[test]
-fn size_and_end_are_forwarded_and_no_timer_is_made_for_what_does_not_wait() {
-    // There is no runtime here: making a timer would panic.
-    let full = ProgressBody::new(Full::new(Bytes::from_static(b"12345")), GAP);
-    assert_eq!(full.size_hint().exact(), Some(5));
-    assert!(!full.is_end_stream());
-    for empty in [
-        ProgressBody::new(Full::new(Bytes::new()), GAP),
-        ProgressBody::new(Full::default(), GAP),
-    ] {
-        assert!(empty.is_end_stream());
-    }
-    let mut hinted = Script::empty();
-    let mut hint = SizeHint::new();
-    hint.set_lower(3);
-    hint.set_upper(9);
-    hinted.hint = hint;
-    let hinted = ProgressBody::new(hinted, GAP).size_hint();
-    assert_eq!((hinted.lower(), hinted.upper()), (3, Some(9)));
-    let read = read(ProgressBody::new(Empty::new(), GAP).map_err(|e| e));
-    assert!(
-        futures_util::FutureExt::now_or_never(read)
-            .unwrap()
-            .1
-            .is_none()
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,44 +265,4 @@ async fn each_request_can_have_its_own_gap() {
         let stalled = read(response.into_body()).await.1.is_some();
         assert_eq!(stalled, stalls, "{overrides:?} {silence}");
     }
-}
-
-#[test]
-fn it_is_unpin_and_sync_when_its_body_is_and_asks_for_neither() {
-    fn check<T: Unpin + Send + Sync>() {}
-    fn is_body<T: Body>() {}
-    check::<ProgressBody<Full<Bytes>>>();
-    check::<ProgressBody<Full<Bytes>, AnyBytes>>();
-    // Neither Sync nor Unpin.
-    struct Odd(std::cell::Cell<u8>, std::marker::PhantomPinned);
-    impl Body for Odd {
-        type Data = Bytes;
-        type Error = BoxError;
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-            let _ = (self.0.get(), self.1);
-            std::task::Poll::Ready(None)
-        }
-    }
-    is_body::<ProgressBody<Odd>>();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_predicate_sees_every_piece_of_a_frame_in_pieces() {
-    let chained = Bytes::from_static(b": ping\n").chain(Bytes::from_static(b"data: x\n"));
-    let stream = futures_util::stream::iter([Ok::<_, BoxError>(Frame::data(chained))]);
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let kept = Arc::clone(&seen);
-    let mut body =
-        ProgressBody::new(StreamBody::new(stream), GAP).progress_when(move |bytes: &[u8]| {
-            kept.lock().unwrap().push(bytes.to_vec());
-            false
-        });
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(
-        *seen.lock().unwrap(),
-        [b": ping\n".to_vec(), b"data: x\n".to_vec()]
-    );
 }

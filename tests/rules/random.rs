@@ -1,4 +1,4 @@
-//! Random scripts, random drops, and tower's own layers between ours.
+//! Random scripts and random drops.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -6,64 +6,38 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
-use tower::buffer::BufferLayer;
-use tower::limit::ConcurrencyLimitLayer;
-use tower::load_shed::LoadShedLayer;
-use tower::util::BoxCloneService;
-use tower::{Service, ServiceBuilder, ServiceExt};
-use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError, BufferResponsesLayer,
-    BufferedBody, DeadlineBody, DeadlineBodyLayer, DeadlineLayer, EventKind, Jitter, OverrideLayer,
-    ProgressBody, ProgressBoundLayer, RetryBudget, RetryLayer,
-};
+use tower::{Service, ServiceExt};
+use tower_deadline::{Backoff, BoxError, EventKind, Jitter, RetryBudget};
 
+use crate::layers::{
+    AttemptTimeoutLayer, BoundReadinessLayer, BufferResponsesLayer, DeadlineBodyLayer,
+    DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer, ServiceBuilder, can_have,
+};
 use crate::support::*;
 
-type Whole =
-    BoxCloneService<Req, Response<DeadlineBody<BufferedBody<ProgressBody<Script>>>>, BoxError>;
-
-/// All layers, with tower's own in between: which ones, `between` says.
-fn whole(between: u8, service: Scripted, recorder: &Recorder) -> Whole {
+/// A call of a second: attempts of 300 ms that read the body, and gaps of `gap` in what is too large.
+fn bounded(
+    gap: Duration,
+    service: Scripted,
+    recorder: &Recorder,
+) -> impl Service<Req, Response = Response<impl Bytewise + use<>>, Error = BoxError> + use<> {
     let told = || recorder.clone();
-    let outer = ServiceBuilder::new()
+    let backoff = Backoff::exponential().base(ms(20)).jitter(Jitter::Full);
+    ServiceBuilder::new()
         .layer(OverrideLayer::new())
         .layer(DeadlineLayer::new(secs(1)).on_event(told()))
         .layer(BoundReadinessLayer::new())
-        .layer(DeadlineBodyLayer::new().on_event(told()));
-    let backoff = Backoff::exponential().base(ms(20)).jitter(Jitter::Full);
-    let retry = RetryLayer::http()
-        .backoff(backoff)
-        .budget(RetryBudget::none())
-        .on_event(told());
-    let attempt = ServiceBuilder::new()
+        .layer(DeadlineBodyLayer::new().on_event(told()))
+        .layer(
+            RetryLayer::http()
+                .backoff(backoff)
+                .budget(RetryBudget::none())
+                .on_event(told()),
+        )
         .layer(AttemptTimeoutLayer::http(ms(300)).on_event(told()))
         .layer(BufferResponsesLayer::new().max_bytes(4).on_event(told()))
-        .layer(ProgressBoundLayer::new(ms(100)).on_event(told()))
-        .service(service);
-    let limit = ConcurrencyLimitLayer::new(1);
-    let shed = LoadShedLayer::new();
-    let buffer = || BufferLayer::new(2);
-    match between {
-        0 => BoxCloneService::new(outer.layer(retry).service(attempt)),
-        1 => BoxCloneService::new(outer.layer(buffer()).layer(retry).service(attempt)),
-        2 => BoxCloneService::new(outer.layer(retry).layer(buffer()).service(attempt)),
-        3 => BoxCloneService::new(
-            outer
-                .layer(limit.clone())
-                .layer(retry)
-                .layer(limit)
-                .service(attempt),
-        ),
-        4 => BoxCloneService::new(outer.layer(retry).layer(shed).layer(limit).service(attempt)),
-        _ => BoxCloneService::new(
-            outer
-                .layer(buffer())
-                .layer(shed)
-                .layer(retry)
-                .layer(buffer())
-                .service(attempt),
-        ),
-    }
+        .layer(ProgressBoundLayer::new(gap).on_event(told()))
+        .service(service)
 }
 
 fn random_body(rng: &mut fastrand::Rng) -> Script {
@@ -96,16 +70,24 @@ fn random_reply(rng: &mut fastrand::Rng) -> Reply {
     }
 }
 
-/// One call by a random script, with whatever between the layers; dropped somewhere, as often as not.
-async fn one_call(seed: u64) -> Vec<EventKind> {
+/// One call by a random script, through the stack that `compose` makes; dropped somewhere, as often as
+/// not. `direct` is a stack that asks the service itself for each attempt.
+pub(crate) async fn one_call<S, B>(
+    seed: u64,
+    direct: bool,
+    compose: impl FnOnce(Scripted, Recorder) -> S,
+) -> Vec<EventKind>
+where
+    S: Service<Req, Response = Response<B>, Error = BoxError>,
+    B: Bytewise,
+{
     let mut rng = fastrand::Rng::with_seed(seed);
     let recorder = Recorder::default();
     let replies: Vec<_> = (0..3).map(|_| random_reply(&mut rng)).collect();
     let waits: Vec<Readiness> = (0..3).map(|_| Ok(ms(rng.u64(0..30)))).collect();
     let (service, shared) = Scripted::new(replies);
     shared.readiness.lock().unwrap().extend(waits);
-    let between = rng.u8(0..6);
-    let mut stack = whole(between, service, &recorder);
+    let mut stack = compose(service, recorder.clone());
     let patience = if rng.bool() {
         Duration::MAX
     } else {
@@ -126,7 +108,7 @@ async fn one_call(seed: u64) -> Vec<EventKind> {
 
     let told = recorder.all();
     let is_end = |told: &Told| told.kind.is_terminal() || told.kind == EventKind::Cancelled;
-    let sequence = format!("seed {seed}, between {between}\n{}", recorder.sequence());
+    let sequence = format!("seed {seed}\n{}", recorder.sequence());
     assert!(ended <= 1000, "{ended} ms, {sequence}");
     let ends = told.iter().filter(|t| is_end(t)).count();
     assert_eq!(ends, 1, "{sequence}");
@@ -145,7 +127,7 @@ async fn one_call(seed: u64) -> Vec<EventKind> {
     let attempts = recorder.count(EventKind::Attempt);
     let retries = recorder.count(EventKind::Retrying);
     assert!(retries <= attempts, "{sequence}");
-    if between == 0 {
+    if direct {
         // One event an attempt, but for the one that was under way when its caller left.
         let calls = shared.calls();
         assert!(attempts <= calls, "{sequence}");
@@ -156,13 +138,8 @@ async fn one_call(seed: u64) -> Vec<EventKind> {
     recorder.kinds()
 }
 
-#[tokio::test(start_paused = true)]
-async fn whatever_is_between_the_layers_every_call_ends_once_and_in_time() {
-    let mut seen = Vec::new();
-    for seed in 0..4000 {
-        seen.extend(one_call(seed).await);
-    }
-    // The scripts go everywhere.
+/// The scripts go everywhere.
+pub(crate) fn everything_was_seen(seen: &[EventKind]) {
     for kind in [
         EventKind::Succeeded,
         EventKind::NotRetried,
@@ -174,5 +151,20 @@ async fn whatever_is_between_the_layers_every_call_ends_once_and_in_time() {
     ] {
         let times = seen.iter().filter(|k| **k == kind).count();
         assert!(times >= 20, "{kind:?} only {times} times");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_happens_every_call_ends_once_and_in_time() {
+    for gap in [ms(100), ms(300)] {
+        if !can_have(ms(300), gap) {
+            continue;
+        }
+        let mut seen = Vec::new();
+        for seed in 0..2000 {
+            let compose = |service, recorder: Recorder| bounded(gap, service, &recorder);
+            seen.extend(one_call(seed, true, compose).await);
+        }
+        everything_was_seen(&seen);
     }
 }

@@ -2,11 +2,12 @@
 
 use tower::buffer::BufferLayer;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Service, ServiceBuilder, ServiceExt};
-use tower_deadline::{
-    AttemptTimeoutLayer, BoundReadinessLayer, DeadlineExceeded, DeadlineLayer, Phase, RetryLayer,
-};
+use tower::{Layer, Service, ServiceExt};
+use tower_deadline::{DeadlineExceeded, Phase};
 
+use crate::layers::{
+    AttemptTimeoutLayer, BoundReadinessLayer, DeadlineLayer, RetryLayer, ServiceBuilder,
+};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -62,11 +63,11 @@ async fn one_that_is_ready_just_in_time_is_called() {
 async fn a_buffer_above_survives_a_call_that_was_never_ready() {
     let (service, shared) = Scripted::new([Reply::status(200)]);
     shared.readiness.lock().unwrap().push_back(Ok(ms(200)));
-    let mut stack = ServiceBuilder::new()
-        .layer(BufferLayer::new(8))
+    let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(ms(100)))
         .layer(BoundReadinessLayer::new())
         .service(service);
+    let mut stack = BufferLayer::new(8).layer(stack);
     let error = stack
         .ready()
         .await
@@ -81,24 +82,9 @@ async fn a_buffer_above_survives_a_call_that_was_never_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_in_the_queue_is_no_time_of_the_attempt() {
-    let (service, _) = Scripted::new([Reply::after(ms(90), 200), Reply::after(ms(90), 200)]);
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(500)))
-        .layer(BoundReadinessLayer::new())
-        .layer(ConcurrencyLimitLayer::new(1))
-        .layer(AttemptTimeoutLayer::http(ms(100)))
-        .service(service);
-    let (first, second) = tokio::join!(stack.clone().oneshot(get()), stack.oneshot(get()));
-    assert!(first.is_ok() && second.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_stack_that_was_readied_and_dropped_gives_its_permit_back() {
     let (service, _) = Scripted::new([Reply::status(200)]);
-    let limited = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(1))
-        .service(service);
+    let limited = ConcurrencyLimitLayer::new(1).layer(service);
     let mut stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(secs(1)))
         .layer(RetryLayer::http())
@@ -112,9 +98,7 @@ async fn a_stack_that_was_readied_and_dropped_gives_its_permit_back() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_over_before_it_began_leaves_its_permit_to_the_next() {
     let (service, _) = Scripted::new([Reply::status(200)]);
-    let limited = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(1))
-        .service(service);
+    let limited = ConcurrencyLimitLayer::new(1).layer(service);
     let mut expired = ServiceBuilder::new()
         .layer(DeadlineLayer::new(std::time::Duration::ZERO))
         .service(limited.clone());
@@ -123,21 +107,4 @@ async fn a_call_that_was_over_before_it_began_leaves_its_permit_to_the_next() {
     }
     drop(expired);
     assert!(limited.oneshot(get()).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn beneath_a_retry_layer_the_queue_is_part_of_the_attempt() {
-    let (service, shared) = Scripted::new([]);
-    shared.readiness.lock().unwrap().push_back(Ok(secs(3600)));
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(100)))
-        .layer(RetryLayer::http())
-        .layer(BoundReadinessLayer::new())
-        .service(service);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let exceeded = DeadlineExceeded::find(&error).unwrap();
-    assert_eq!(
-        (exceeded.phase(), exceeded.log().len()),
-        (Phase::Attempt, 1)
-    );
 }

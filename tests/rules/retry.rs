@@ -7,15 +7,14 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep};
-use tower::buffer::BufferLayer;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::load_shed::LoadShedLayer;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoxError, DeadlineExceeded, DeadlineLayer, EventKind, Jitter,
-    NeverCopy, Phase, RetryBudget, RetryLayer, StopReason, Verdict, call,
+    Backoff, BoxError, DeadlineExceeded, EventKind, Jitter, NeverCopy, Phase, StopReason, Verdict,
+    call,
 };
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 fn exact() -> Backoff {
@@ -293,6 +292,7 @@ async fn the_failed_response_is_dropped_before_the_backoff() {
                     Some(1) => (503, Some(Connection(held))),
                     _ => (200, None),
                 };
+                let body = Holding(body);
                 Ok::<_, BoxError>(http::Response::builder().status(status).body(body).unwrap())
             }
         }));
@@ -313,7 +313,7 @@ async fn a_pool_of_one_connection_does_not_deadlock() {
             Ok::<_, BoxError>(
                 http::Response::builder()
                     .status(status)
-                    .body(connection)
+                    .body(Holding(connection))
                     .unwrap(),
             )
         }
@@ -397,9 +397,7 @@ async fn an_error_from_readiness_ends_the_call_unchanged() {
 #[tokio::test(start_paused = true)]
 async fn no_permit_is_held_during_the_backoff() {
     let (service, _) = Scripted::status([503, 200, 200]);
-    let limited = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(1))
-        .service(service);
+    let limited = ConcurrencyLimitLayer::new(1).layer(service);
     let stack = RetryLayer::http()
         .backoff(Backoff::constant(secs(1)))
         .layer(limited.clone());
@@ -410,46 +408,6 @@ async fn no_permit_is_held_during_the_backoff() {
     assert_eq!(limited.oneshot(get()).await.unwrap().status(), 200);
     assert_eq!(clock.ms(), 0);
     assert_eq!(retrying.await.unwrap().unwrap().status(), 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_works_above_buffers_limits_and_load_shedding() {
-    let (service, shared) = Scripted::new([Reply::status(503), Reply::Hang, Reply::status(200)]);
-    let stack = ServiceBuilder::new()
-        .layer(BufferLayer::new(8))
-        .layer(DeadlineLayer::new(secs(30)))
-        .layer(BufferLayer::new(8))
-        .layer(RetryLayer::http())
-        .layer(BufferLayer::new(8))
-        .layer(LoadShedLayer::new())
-        .layer(ConcurrencyLimitLayer::new(1))
-        .layer(AttemptTimeoutLayer::http(secs(1)))
-        .layer(ConcurrencyLimitLayer::new(1))
-        .service(service);
-    assert_eq!(stack.oneshot(get()).await.unwrap().status(), 200);
-    assert_eq!(shared.calls(), 3);
-    shared.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_retry_layers_multiply_unless_the_inner_one_defers() {
-    for (defer, calls) in [(false, 12), (true, 4)] {
-        let (service, shared) = Scripted::always(|| Reply::status(503));
-        let recorder = Recorder::default();
-        let stack = ServiceBuilder::new()
-            .layer(RetryLayer::http().attempts(4).budget(RetryBudget::none()))
-            .layer(
-                RetryLayer::http()
-                    .attempts(3)
-                    .budget(RetryBudget::none())
-                    .defer_to_caller(defer)
-                    .on_event(recorder.clone()),
-            )
-            .service(service);
-        assert_eq!(stack.oneshot(get()).await.unwrap().status(), 503);
-        assert_eq!(shared.calls(), calls);
-        assert_eq!(recorder.count(EventKind::NestedRetry), 4);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,9 @@
 //! A peer that says when to come back.
 
-use tower::{Layer, ServiceBuilder, ServiceExt};
-use tower_deadline::{
-    Backoff, DeadlineLayer, EventKind, Jitter, RetryBudget, RetryLayer, StopReason,
-};
+use tower::{Layer, ServiceExt};
+use tower_deadline::{Backoff, EventKind, Jitter, RetryBudget, StopReason};
 
+use crate::layers::{DeadlineLayer, RetryLayer, ServiceBuilder};
 use crate::support::*;
 
 fn exact() -> Backoff {

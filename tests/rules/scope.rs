@@ -1,15 +1,12 @@
 //! What the code inside a call can ask of it.
 
-use std::sync::{Arc, Mutex};
-
 use tokio::time::sleep;
-use tower::buffer::BufferLayer;
-use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower::{ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoxError, Criticality, DeadlineExceeded, DeadlineLayer,
-    DeadlineOrigin, Phase, RetryLayer, call,
+    Backoff, BoxError, Criticality, DeadlineExceeded, DeadlineOrigin, Phase, call,
 };
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder, any};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -18,38 +15,6 @@ async fn outside_a_call_there_is_nothing() {
     assert_eq!(call::attempt(), None);
     assert!(!call::inside_retry());
     assert_eq!(call::criticality(), Criticality::Critical);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_innermost_service_sees_the_time_left_and_its_attempt() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let seeing = Arc::clone(&seen);
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(1)))
-        .layer(BufferLayer::new(4))
-        .layer(RetryLayer::http().backoff(Backoff::constant(ms(100))))
-        .layer(BufferLayer::new(4))
-        .layer(AttemptTimeoutLayer::http(secs(1)))
-        .service(service_fn(move |_: Req| {
-            let seeing = Arc::clone(&seeing);
-            async move {
-                sleep(ms(50)).await;
-                let facts = (call::attempt(), call::remaining(), call::inside_retry());
-                seeing.lock().unwrap().push(facts);
-                let status = if call::attempt() == Some(3) { 200 } else { 503 };
-                Ok::<_, BoxError>(http::Response::builder().status(status).body(()).unwrap())
-            }
-        }));
-    stack.oneshot(get()).await.unwrap();
-    assert_eq!(
-        *seen.lock().unwrap(),
-        [
-            (Some(1), Some(ms(950)), true),
-            (Some(2), Some(ms(800)), true),
-            (Some(3), Some(ms(650)), true)
-        ]
-    );
-    assert_eq!(call::remaining(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +44,7 @@ async fn a_call_inside_a_call_is_bounded_by_it_and_counts_for_itself() {
 #[tokio::test(start_paused = true)]
 async fn two_calls_side_by_side_in_one_call_do_not_mix() {
     let outer = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(5)))
+        .layer(any::DeadlineLayer::new(secs(5)))
         .service(service_fn(|()| async {
             // Neither has a deadline layer of its own: the first could join the scope around.
             let (a, of_a) = Scripted::new([Reply::after(ms(10), 503), Reply::after(ms(10), 200)]);
@@ -103,7 +68,7 @@ async fn two_calls_side_by_side_in_one_call_do_not_mix() {
 #[tokio::test(start_paused = true)]
 async fn detached_work_knows_nothing_of_the_call() {
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(1)))
+        .layer(any::DeadlineLayer::new(secs(1)))
         .service(service_fn(|()| async {
             assert!(call::remaining().is_some());
             let inside = call::detach(async { (call::remaining(), call::attempt()) }).await;
@@ -117,7 +82,7 @@ async fn detached_work_knows_nothing_of_the_call() {
 #[tokio::test(start_paused = true)]
 async fn carried_work_is_bounded_in_its_own_task() {
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(300)))
+        .layer(any::DeadlineLayer::new(ms(300)))
         .service(service_fn(|()| async {
             let lost = tokio::spawn(async { call::remaining() }).await.unwrap();
             assert_eq!(lost, None);
@@ -198,42 +163,12 @@ async fn an_inner_service_that_panics_leaves_no_scope_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_order_of_layers_works_as_far_as_it_means_something() {
-    // A deadline inside a retry bounds each attempt, and what it ends is not retried.
-    let (service, shared) = Scripted::always(|| Reply::Hang);
-    let stack = ServiceBuilder::new()
-        .layer(RetryLayer::http())
-        .layer(DeadlineLayer::new(ms(100)))
-        .service(service);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    assert!(DeadlineExceeded::find(&error).is_some());
-    assert_eq!(shared.calls(), 1);
-
-    // An attempt timeout outside a retry bounds the call.
-    let (service, shared) = Scripted::always(|| Reply::status(503));
-    let stack = ServiceBuilder::new()
-        .layer(AttemptTimeoutLayer::http(ms(150)))
-        .layer(
-            RetryLayer::http()
-                .attempts(9)
-                .backoff(Backoff::constant(ms(100))),
-        )
-        .service(service);
-    let clock = Clock::start();
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let timed_out = tower_deadline::AttemptTimedOut::find(&error).unwrap();
-    assert_eq!((clock.ms(), timed_out.log().len()), (150, 2));
-    assert_eq!(shared.calls(), 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_phase_is_told_right() {
     let (service, _) = Scripted::status([503, 503]);
     let stack = ServiceBuilder::new()
         .layer(DeadlineLayer::new(ms(250)))
         .layer(RetryLayer::http().backoff(Backoff::constant(ms(200))))
-        .layer(service_layer())
-        .service(service);
+        .service(Hook { inner: service });
     // The second attempt begins at 200 and hangs in a layer of the user's own.
     let error = stack.oneshot(get()).await.err().unwrap();
     let exceeded = DeadlineExceeded::find(&error).unwrap();
@@ -243,10 +178,6 @@ async fn the_phase_is_told_right() {
 }
 
 /// A hook before each attempt, which hangs before the second.
-fn service_layer() -> impl tower::Layer<Scripted, Service = Hook> + Clone {
-    tower::layer::layer_fn(|inner| Hook { inner })
-}
-
 #[derive(Clone)]
 struct Hook {
     inner: Scripted,

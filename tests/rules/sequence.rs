@@ -4,10 +4,9 @@ use std::task::Poll;
 
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::{Layer, Service};
-use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoxError, DeadlineExceeded, DeadlineLayer,
-    RetryLayer, Verdict,
-};
+use tower_deadline::{AttemptTimedOut, Backoff, BoxError, DeadlineExceeded, Verdict};
+
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
 use tower_test::mock::{Handle, Mock, pair};
 
 use crate::support::ms;
@@ -97,12 +96,15 @@ async fn an_inner_service_that_fails_while_it_is_awaited_ends_the_call_as_it_is(
 #[tokio::test(start_paused = true)]
 async fn the_clocks_run_from_the_call_and_wake_the_task_themselves() {
     let (mock, mut handle) = mock();
-    let mut stack = DeadlineLayer::new(ms(150)).layer(
-        RetryLayer::new()
-            .classifier(failing())
-            .backoff(Backoff::none())
-            .layer(AttemptTimeoutLayer::new(ms(100)).layer(mock)),
-    );
+    let mut stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(150)))
+        .layer(
+            RetryLayer::new()
+                .classifier(failing())
+                .backoff(Backoff::none()),
+        )
+        .layer(AttemptTimeoutLayer::new(ms(100)))
+        .service(mock);
     handle.allow(9);
     let mut ready = task::spawn(());
     let polled = ready.enter(|cx, _| Service::<u32>::poll_ready(&mut stack, cx));

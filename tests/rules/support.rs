@@ -48,6 +48,18 @@ pub(crate) fn refused() -> BoxError {
     std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()
 }
 
+/// An error that is nobody else's, and has an address.
+#[derive(Debug)]
+pub(crate) struct Own(pub(crate) u8);
+
+impl std::fmt::Display for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "own {}", self.0)
+    }
+}
+
+impl std::error::Error for Own {}
+
 /// Measures paused time.
 pub(crate) struct Clock(Instant);
 
@@ -367,6 +379,26 @@ impl Body for Script {
     }
 }
 
+/// A body as our layers return it.
+pub(crate) trait Bytewise: Body<Data = Bytes, Error = BoxError> {}
+
+impl<B: Body<Data = Bytes, Error = BoxError>> Bytewise for B {}
+
+/// A body of no bytes that holds something until it is dropped.
+pub(crate) struct Holding<T>(pub(crate) T);
+
+impl<T: Unpin> Body for Holding<T> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(None)
+    }
+}
+
 /// What a listener was told.
 #[derive(Clone, Debug)]
 #[allow(dead_code)] // read by `Debug` when a test fails
@@ -383,7 +415,7 @@ pub(crate) struct Told {
 
 /// Remembers every event.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Arc<Mutex<Vec<Told>>>);
+pub(crate) struct Recorder(pub(crate) Arc<Mutex<Vec<Told>>>);
 
 impl Recorder {
     pub(crate) fn all(&self) -> Vec<Told> {

@@ -9,12 +9,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use http_body_util::BodyExt;
 use tokio::time::sleep;
-use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::buffer::BufferLayer;
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, BoxError, DeadlineExceeded,
-    DeadlineLayer, ProgressBody, call,
+    AttemptStalled, AttemptTimedOut, Backoff, BoxError, DeadlineExceeded, ProgressBody, call,
 };
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder, any};
 use crate::support::*;
 
 /// An attempt of so long that hangs.
@@ -32,7 +33,7 @@ where
     Fut: Future<Output = Result<(), BoxError>>,
 {
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(300)))
+        .layer(any::DeadlineLayer::new(ms(300)))
         .service(service_fn(move |()| inner()));
     let clock = Clock::start();
     let error = stack.oneshot(()).await.unwrap_err();
@@ -151,17 +152,6 @@ async fn when_it_is_dropped_unpolled_after_the_poll_that_armed_it() {
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_attempt_after_another() {
-    ends_at_300(|| async {
-        for _ in 0..10 {
-            let _ = hanging(40).await;
-        }
-        unreachable!()
-    })
-    .await;
-}
-
 /// Ready whenever it is polled, and never gives the task back: tokio's cooperative budget is always
 /// spent when a timer beside it is looked at.
 async fn busy() {
@@ -177,7 +167,7 @@ async fn busy() {
 async fn beside_a_future_that_spends_the_cooperative_budget() {
     let limit = secs(20);
     let deadline = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(50)))
+        .layer(any::DeadlineLayer::new(ms(50)))
         .service(service_fn(|()| async {
             busy().await;
             Ok::<(), BoxError>(())
@@ -238,16 +228,15 @@ async fn on_several_threads_every_call_ends() {
     let calls: Vec<_> = (0..200_u64)
         .map(|i| {
             let stack = ServiceBuilder::new()
-                .layer(DeadlineLayer::new(ms(100 + i % 50)))
-                .layer(tower::buffer::BufferLayer::new(4))
-                .service(service_fn(move |()| async move {
+                .layer(any::DeadlineLayer::new(ms(100 + i % 50)))
+                .service(BufferLayer::new(4).layer(service_fn(move |()| async move {
                     let mut attempts: FuturesUnordered<_> =
                         (1..5).map(|n| hanging(n * 10 + i % 7)).collect();
                     let elsewhere = tokio::spawn(call::carry(hanging(15)));
                     let _ = tokio::join!(hanging(20), elsewhere);
                     while attempts.next().await.is_some() {}
                     pending::<Result<(), BoxError>>().await
-                }));
+                })));
             tokio::spawn(stack.oneshot(()))
         })
         .collect();
@@ -265,7 +254,7 @@ where
     Fut: Future<Output = ()>,
 {
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(60)))
+        .layer(any::DeadlineLayer::new(secs(60)))
         .service(service_fn(move |()| {
             let inner = inner();
             async move {
@@ -352,10 +341,7 @@ async fn backoffs_end_on_time_whoever_polls_them() {
     let retrying = || {
         let (service, shared) = Scripted::status([503, 503, 200]);
         let stack = ServiceBuilder::new()
-            .layer(
-                tower_deadline::RetryLayer::http()
-                    .backoff(tower_deadline::Backoff::constant(ms(70))),
-            )
+            .layer(RetryLayer::http().backoff(Backoff::constant(ms(70))))
             .layer(AttemptTimeoutLayer::http(secs(5)))
             .service(service);
         async move {

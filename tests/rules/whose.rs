@@ -3,63 +3,24 @@
 use std::future::pending;
 
 use futures_util::future::BoxFuture;
-use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
-use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoxError, DeadlineExceeded, DeadlineLayer,
-    EventKind, Jitter, RetryLayer, StopReason, Verdict, call,
-};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_deadline::{BoxError, DeadlineExceeded, EventKind, Verdict};
 
+use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder, any};
 use crate::support::*;
 
-fn exact() -> Backoff {
-    Backoff::exponential().jitter(Jitter::None)
-}
-
 fn nested(recorder: &Recorder) -> BoxFuture<'static, Result<(), BoxError>> {
-    let stack = DeadlineLayer::unbounded()
+    let stack = any::DeadlineLayer::unbounded()
         .on_event(recorder.clone())
         .layer(service_fn(|()| pending::<Result<(), BoxError>>()));
     Box::pin(stack.oneshot(()))
-}
-
-/// An attempt timeout of 300 ms above a retry layer; what its listener and that of the call are told.
-async fn upside_down(
-    deadline: bool,
-    backoff: Backoff,
-    replies: Vec<Reply>,
-) -> (Recorder, Recorder, usize) {
-    let (opener, retry) = (Recorder::default(), Recorder::default());
-    let (service, shared) = Scripted::new(replies);
-    let above = AttemptTimeoutLayer::http(ms(300));
-    let above = if deadline {
-        above
-    } else {
-        above.on_event(opener.clone())
-    };
-    let stack = above.layer(
-        RetryLayer::http()
-            .backoff(backoff)
-            .on_event(retry.clone())
-            .layer(service),
-    );
-    let result = if deadline {
-        DeadlineLayer::new(secs(9))
-            .on_event(opener.clone())
-            .layer(stack)
-            .oneshot(get())
-            .await
-    } else {
-        stack.oneshot(get()).await
-    };
-    assert!(AttemptTimedOut::find(&result.err().unwrap()).is_some());
-    (opener, retry, shared.calls())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fallback_that_answers_is_a_success_of_the_call() {
     let recorder = Recorder::default();
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(30)).on_event(recorder.clone()))
+        .layer(any::DeadlineLayer::new(secs(30)).on_event(recorder.clone()))
         .service(service_fn(|()| async {
             let (primary, _) = Scripted::always(|| Reply::error(reset));
             let primary = RetryLayer::http().attempts(2).layer(primary);
@@ -82,7 +43,7 @@ async fn a_second_call_after_the_first_is_not_nested_in_it() {
     let recorder = Recorder::default();
     let told = recorder.clone();
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(30)))
+        .layer(any::DeadlineLayer::new(secs(30)))
         .service(service_fn(move |()| {
             let told = told.clone();
             async move {
@@ -111,7 +72,7 @@ async fn a_call_beside_another_is_not_nested_in_it() {
     let recorder = Recorder::default();
     let told = recorder.clone();
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(30)))
+        .layer(any::DeadlineLayer::new(secs(30)))
         .service(service_fn(move |()| {
             let told = told.clone();
             async move {
@@ -138,36 +99,9 @@ async fn a_call_beside_another_is_not_nested_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_during_the_fallback_does_not_say_that_attempts_were_spent() {
-    let recorder = Recorder::default();
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(5)).on_event(recorder.clone()))
-        .service(service_fn(|()| async {
-            let (primary, _) = Scripted::always(|| Reply::error(reset));
-            let primary = RetryLayer::http()
-                .attempts(2)
-                .backoff(exact())
-                .layer(primary);
-            let _ = primary.oneshot(get()).await;
-            let (secondary, _) = Scripted::always(|| Reply::Hang);
-            let secondary = RetryLayer::http().layer(secondary);
-            secondary.oneshot(get()).await
-        }));
-    let error = stack.oneshot(()).await.err().unwrap();
-    assert!(DeadlineExceeded::find(&error).is_some());
-    let terminal = recorder.terminal();
-    assert_eq!(
-        (terminal.kind, terminal.stop),
-        (EventKind::DeadlineExceeded, None),
-        "{}",
-        recorder.sequence()
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_attempt_in_flight_of_a_second_call_is_in_the_log() {
     let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(5)))
+        .layer(any::DeadlineLayer::new(secs(5)))
         .service(service_fn(|()| async {
             let (first, _) = Scripted::status([200]);
             RetryLayer::http().layer(first).oneshot(get()).await?;
@@ -196,54 +130,4 @@ async fn a_call_in_an_attempt_that_was_cut_is_told_alike_whoever_opened_the_scop
         .oneshot(())
         .await;
     assert_eq!(alone.kinds(), beneath.kinds());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_call_does_not_end_by_a_deadline_that_it_does_not_have() {
-    let recorder = Recorder::default();
-    let told = recorder.clone();
-    let _ = DeadlineLayer::new(ms(100))
-        .layer(service_fn(move |()| call::detach(nested(&told))))
-        .oneshot(())
-        .await;
-    assert_eq!(
-        recorder.kinds(),
-        [EventKind::Cancelled],
-        "{}",
-        recorder.sequence()
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn upside_down_each_attempt_is_told_of() {
-    for deadline in [false, true] {
-        let replies = vec![Reply::error(reset), Reply::Hang];
-        let (opener, retry, calls) = upside_down(deadline, Backoff::none(), replies).await;
-        assert_eq!(
-            retry.count(EventKind::Attempt),
-            calls,
-            "deadline {deadline}: {}",
-            retry.sequence()
-        );
-        assert_eq!(
-            opener.terminal().log.len(),
-            calls,
-            "deadline {deadline}: {}",
-            opener.sequence()
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn upside_down_a_backoff_that_was_cut_is_no_readiness() {
-    for deadline in [false, true] {
-        let replies = vec![Reply::error(reset)];
-        let (opener, _, _) = upside_down(deadline, Backoff::constant(secs(1)), replies).await;
-        assert_ne!(
-            opener.terminal().stop,
-            Some(StopReason::Readiness),
-            "deadline {deadline}: {}",
-            opener.sequence()
-        );
-    }
 }
