@@ -15,14 +15,22 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_deadline::{
     AttemptCeiling, AttemptStalled, AttemptTimedOut, AttemptTimeoutLayer, Backoff,
-    BoundReadinessLayer, BoxError, BufferResponsesLayer, CallOverride, DeadlineBodyLayer,
-    DeadlineExceeded, DeadlineLayer, EventKind, OverrideLayer, ProgressBoundLayer, RetryBudget,
-    RetryLayer,
+    BoundReadinessLayer, BoxError, BufferResponsesLayer, CallOverride, CallPolicy,
+    DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, EventKind, OverrideLayer,
+    ProgressBoundLayer, RetryBudget, RetryLayer,
 };
 
 use crate::support::*;
 
-/// Runs `$check` with each layer alone, and with all of them in their order.
+/// A policy with everything on.
+const EVERYTHING: CallPolicy = CallPolicy::http()
+    .inherit(true)
+    .bound_readiness(true)
+    .bound_body(true)
+    .buffer_responses(1024)
+    .checked();
+
+/// Runs `$check` with each layer alone, with all of them in their order, and with those of policies.
 macro_rules! each_alone {
     ($check:ident) => {
         $check!(OverrideLayer::new());
@@ -45,6 +53,9 @@ macro_rules! each_alone {
                 .layer(ProgressBoundLayer::new(secs(1)))
                 .into_inner()
         );
+        $check!(CallPolicy::none().layer());
+        $check!(CallPolicy::http().layer());
+        $check!(EVERYTHING.layer());
     };
 }
 
