@@ -3,7 +3,8 @@
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptResult, AttemptTimedOut, Backoff, Bound, BoxError, DeadlineExceeded, EventKind, Verdict,
+    AttemptCeiling, AttemptResult, AttemptTimedOut, Backoff, Bound, BoxError, DeadlineExceeded,
+    EventKind, Verdict,
 };
 
 use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
@@ -110,6 +111,27 @@ async fn work_that_blocked_its_thread_is_reported_once_when_it_comes_back() {
         future.await.unwrap();
         assert_eq!(recorder.count(EventKind::OrphanedWork), reported, "{late}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_measured_of_a_dependency_cuts_its_attempts_and_those_of_no_other() {
+    let quick = (0..20).map(|_| Reply::after(ms(40), 200));
+    let (service, _) = Scripted::new(quick.chain([Reply::Hang, Reply::after(secs(1), 200)]));
+    let stack = AttemptTimeoutLayer::http(secs(5))
+        .ceiling(AttemptCeiling::above(3.0))
+        .layer(service);
+    for _ in 0..20 {
+        stack.clone().oneshot(get()).await.unwrap();
+    }
+    let error = stack.clone().oneshot(get()).await.err().unwrap();
+    let timed_out = AttemptTimedOut::find(&error).unwrap();
+    assert_eq!(
+        (timed_out.ceiling(), timed_out.bound()),
+        (ms(120), Bound::Measured)
+    );
+    let mut elsewhere = get();
+    *elsewhere.uri_mut() = "http://other.example.com/".parse().unwrap();
+    assert!(stack.oneshot(elsewhere).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep};
-use tower::{Service, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
     AttemptTimedOut, Backoff, Bound, BoxError, DeadlineExceeded, DeadlineOrigin, Phase, Verdict,
     call, is_timeout,
@@ -89,6 +89,22 @@ async fn each_call_has_its_whole_deadline_however_old_the_layer_is() {
     for pause in [0, 5, 3600] {
         sleep(secs(pause)).await;
         assert!(stack.clone().oneshot(get()).await.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_smaller_of_two_nested_deadlines_wins_either_way_round() {
+    for (outer, inner, origin) in [
+        (1000, 100, DeadlineOrigin::Own),
+        (100, 1000, DeadlineOrigin::Enclosing),
+    ] {
+        let (service, _) = Scripted::new([Reply::Hang]);
+        let inner = DeadlineLayer::new(ms(inner)).layer(service);
+        let stack = DeadlineLayer::new(ms(outer)).layer(inner);
+        let clock = Clock::start();
+        let error = stack.oneshot(get()).await.err().unwrap();
+        assert_eq!(clock.ms(), 100);
+        assert_eq!(DeadlineExceeded::find(&error).unwrap().origin(), origin);
     }
 }
 

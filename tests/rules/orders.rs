@@ -1,92 +1,12 @@
 //! Layers in orders and numbers that no policy has: two deadlines, two retry layers, upside down.
 
-use std::error::Error;
-
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_deadline::{
-    AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError,
-    BufferResponsesLayer, DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, DeadlineOrigin,
-    EventKind, Phase, RetryBudget, RetryLayer, RetryRefused, StopReason, is_timeout,
+    AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BufferResponsesLayer,
+    DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, EventKind, Phase, RetryLayer, StopReason,
 };
 
 use crate::support::*;
-
-#[tokio::test(start_paused = true)]
-async fn the_smaller_of_two_nested_deadlines_wins_either_way_round() {
-    for (outer, inner, origin) in [
-        (1000, 100, DeadlineOrigin::Own),
-        (100, 1000, DeadlineOrigin::Enclosing),
-    ] {
-        let (service, _) = Scripted::new([Reply::Hang]);
-        let stack = ServiceBuilder::new()
-            .layer(DeadlineLayer::new(ms(outer)))
-            .layer(DeadlineLayer::new(ms(inner)))
-            .service(service);
-        let clock = Clock::start();
-        let error = stack.oneshot(get()).await.err().unwrap();
-        assert_eq!(clock.ms(), 100);
-        assert_eq!(DeadlineExceeded::find(&error).unwrap().origin(), origin);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_retry_layers_multiply_unless_the_inner_one_defers() {
-    for (defer, calls) in [(false, 12), (true, 4)] {
-        let (service, shared) = Scripted::always(|| Reply::status(503));
-        let recorder = Recorder::default();
-        let stack = ServiceBuilder::new()
-            .layer(RetryLayer::http().attempts(4).budget(RetryBudget::none()))
-            .layer(
-                RetryLayer::http()
-                    .attempts(3)
-                    .budget(RetryBudget::none())
-                    .defer_to_caller(defer)
-                    .on_event(recorder.clone()),
-            )
-            .service(service);
-        assert_eq!(stack.oneshot(get()).await.unwrap().status(), 503);
-        assert_eq!(shared.calls(), calls);
-        assert_eq!(recorder.count(EventKind::NestedRetry), 4);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_has_the_failure_for_its_cause_and_is_final_further_out() {
-    let (service, shared) = Scripted::always(|| Reply::error(reset));
-    let inner = RetryLayer::http()
-        .backoff(Backoff::none())
-        .budget(RetryBudget::of(0.1, 0).unwrap())
-        .layer(service);
-    // Whoever wraps it: what is outermost of ours decides, not the broken connection beneath.
-    let stack = ServiceBuilder::new()
-        .layer(RetryLayer::http().attempts(5).backoff(Backoff::none()))
-        .map_err(|error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) })
-        .service(inner);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let refused = RetryRefused::find(&error).unwrap();
-    assert!(refused.source().unwrap().is::<std::io::Error>());
-    assert!(!is_timeout(&error));
-    assert_eq!(shared.calls(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deadline_further_in_is_final_further_out() {
-    let (service, shared) = Scripted::new([Reply::error(reset), Reply::Hang]);
-    let inner = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(ms(100)))
-        .layer(RetryLayer::http().backoff(Backoff::none()))
-        .service(service);
-    let stack = ServiceBuilder::new()
-        .layer(DeadlineLayer::new(secs(10)))
-        .layer(RetryLayer::http().attempts(5))
-        .map_err(|error: BoxError| -> BoxError { Box::new(std::io::Error::other(error)) })
-        .service(inner);
-    let error = stack.oneshot(get()).await.err().unwrap();
-    let exceeded = DeadlineExceeded::find(&error).unwrap();
-    assert_eq!((exceeded.deadline(), exceeded.log().len()), (ms(100), 2));
-    assert!(exceeded.source().unwrap().is::<std::io::Error>());
-    assert_eq!(shared.calls(), 2);
-}
 
 #[tokio::test(start_paused = true)]
 async fn the_error_of_an_enclosing_deadline_passes_outer_layers_unchanged() {

@@ -1,11 +1,14 @@
 //! What the caller gets in the end, and whether what is told of it is true.
 
+use std::error::Error;
+
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use tower::{Layer, ServiceExt, service_fn};
+use tower::util::MapErr;
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
     Backoff, BoxError, CallOverride, DeadlineExceeded, EventKind, Jitter, Key, OneDependency,
-    Phase, RetryBudget, StopReason, call,
+    Phase, RetryBudget, RetryRefused, StopReason, call, is_timeout,
 };
 
 use crate::layers::{
@@ -189,4 +192,48 @@ async fn an_override_of_nothing_at_all_is_a_deadline_that_has_passed() {
     let exceeded = DeadlineExceeded::find(&error).unwrap();
     assert_eq!((exceeded.phase(), exceeded.log().len()), (Phase::Start, 0));
     assert_eq!((exceeded.elapsed(), shared.calls()), (ms(0), 0));
+}
+
+/// The same with each error in another, as those do who say where it came from.
+fn wrapping_errors<S: Service<Req, Error = BoxError> + Clone>(
+    inner: S,
+) -> impl Service<Req, Response = S::Response, Error = BoxError> + Clone {
+    MapErr::new(inner, |error: BoxError| -> BoxError {
+        Box::new(std::io::Error::other(error))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_has_the_failure_for_its_cause_and_is_final_further_out() {
+    let (service, shared) = Scripted::always(|| Reply::error(reset));
+    let inner = RetryLayer::http()
+        .backoff(Backoff::none())
+        .budget(RetryBudget::of(0.1, 0).unwrap())
+        .layer(service);
+    // Whoever wraps it: what is outermost of ours decides, not the broken connection beneath.
+    let outer = RetryLayer::http().attempts(5).backoff(Backoff::none());
+    let stack = outer.layer(wrapping_errors(inner));
+    let error = stack.oneshot(get()).await.err().unwrap();
+    let refused = RetryRefused::find(&error).unwrap();
+    assert!(refused.source().unwrap().is::<std::io::Error>());
+    assert!(!is_timeout(&error));
+    assert_eq!(shared.calls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_further_in_is_final_further_out() {
+    let (service, shared) = Scripted::new([Reply::error(reset), Reply::Hang]);
+    let inner = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(ms(100)))
+        .layer(RetryLayer::http().backoff(Backoff::none()))
+        .service(service);
+    let stack = ServiceBuilder::new()
+        .layer(DeadlineLayer::new(secs(10)))
+        .layer(RetryLayer::http().attempts(5))
+        .service(wrapping_errors(inner));
+    let error = stack.oneshot(get()).await.err().unwrap();
+    let exceeded = DeadlineExceeded::find(&error).unwrap();
+    assert_eq!((exceeded.deadline(), exceeded.log().len()), (ms(100), 2));
+    assert!(exceeded.source().unwrap().is::<std::io::Error>());
+    assert_eq!(shared.calls(), 2);
 }

@@ -11,7 +11,10 @@ use tokio::time::sleep;
 use tower::{Layer, Service, ServiceExt};
 use tower_deadline::{AttemptStalled, BoxError, CallOverride, EventKind, is_timeout};
 
-use crate::layers::{DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer, ServiceBuilder};
+use crate::layers::{
+    AttemptTimeoutLayer, DeadlineLayer, OverrideLayer, ProgressBoundLayer, RetryLayer,
+    ServiceBuilder,
+};
 use crate::support::*;
 
 const GAP: Duration = Duration::from_millis(100);
@@ -264,5 +267,45 @@ async fn each_request_can_have_its_own_gap() {
         let response = stack.oneshot(request).await.unwrap();
         let stalled = read(response.into_body()).await.1.is_some();
         assert_eq!(stalled, stalls, "{overrides:?} {silence}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gaps_of_a_stack_that_does_not_bound_them_are_no_matter_of_its_attempt_timeout() {
+    for overrides in [
+        CallOverride::new(),
+        CallOverride::new().attempt_timeout(ms(50)),
+    ] {
+        let body = Script::new([wait(300_000), Step::Data("x")]);
+        let (service, _) = Scripted::new([Reply::body(body)]);
+        let stack = ServiceBuilder::new()
+            .layer(OverrideLayer::new())
+            .layer(AttemptTimeoutLayer::http(GAP))
+            .service(service);
+        let mut request = get();
+        request.extensions_mut().insert(overrides);
+        let body = stack.oneshot(request).await.unwrap().into_body();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "x");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bound_on_the_gaps_that_has_no_number_is_given_one_by_an_override() {
+    let by_attempt = CallOverride::new().attempt_timeout(GAP);
+    for (overrides, stalls) in [(None, false), (Some(by_attempt), true)] {
+        let body = Script::new([wait(101), Step::Data("x")]);
+        let (service, _) = Scripted::new([Reply::body(body)]);
+        let stack = ServiceBuilder::new()
+            .layer(OverrideLayer::new())
+            .layer(DeadlineLayer::new(secs(1)))
+            .layer(ProgressBoundLayer::unbounded())
+            .service(service);
+        let mut request = get();
+        if let Some(overrides) = overrides {
+            request.extensions_mut().insert(overrides);
+        }
+        let response = stack.oneshot(request).await.unwrap();
+        let stalled = read(response.into_body()).await.1.is_some();
+        assert_eq!(stalled, stalls, "{overrides:?}");
     }
 }

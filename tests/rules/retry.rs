@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_deadline::{
-    Backoff, BoxError, DeadlineExceeded, EventKind, Jitter, NeverCopy, Phase, StopReason, Verdict,
-    call,
+    Backoff, BoxError, DeadlineExceeded, EventKind, Jitter, NeverCopy, Phase, RetryBudget,
+    StopReason, Verdict, call,
 };
 
 use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder};
@@ -408,6 +408,25 @@ async fn no_permit_is_held_during_the_backoff() {
     assert_eq!(limited.oneshot(get()).await.unwrap().status(), 200);
     assert_eq!(clock.ms(), 0);
     assert_eq!(retrying.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_retry_layers_multiply_unless_the_inner_one_defers() {
+    for (defer, calls) in [(false, 12), (true, 4)] {
+        let (service, shared) = Scripted::always(|| Reply::status(503));
+        let recorder = Recorder::default();
+        let inner = RetryLayer::http()
+            .attempts(3)
+            .budget(RetryBudget::none())
+            .defer_to_caller(defer)
+            .on_event(recorder.clone())
+            .layer(service);
+        let outer = RetryLayer::http().attempts(4).budget(RetryBudget::none());
+        let stack = outer.layer(inner);
+        assert_eq!(stack.oneshot(get()).await.unwrap().status(), 503);
+        assert_eq!(shared.calls(), calls);
+        assert_eq!(recorder.count(EventKind::NestedRetry), 4);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,7 +48,7 @@ pub(crate) struct Judging<C = Kept, Y = Kept, K = Kept, R = Kept> {
 #[derive(Clone)]
 pub(crate) struct Draft<F = Http, J = Judging, P = Kept> {
     pub(super) policy: CallPolicy,
-    /// A policy has one number for these two, and says whether it bounds the gaps.
+    /// A policy has one number for these two.
     pub(super) attempt: Option<Duration>,
     pub(super) gap: Option<Duration>,
     pub(super) budget: Option<RetryBudget>,
@@ -112,14 +112,12 @@ impl<F, J, P> Draft<F, J, P> {
 
     /// What the layers say, in numbers.
     fn policy(&self) -> CallPolicy {
-        match (self.attempt, self.gap) {
-            (None, None) => self.policy,
-            (Some(timeout), None) => self.policy.attempt_timeout(timeout),
-            (None, Some(gap)) => self.policy.attempt_timeout(gap).bound_progress(true),
-            (Some(timeout), Some(gap)) => {
-                assert_eq!(timeout, gap, "a policy has one number for both");
-                self.policy.attempt_timeout(timeout).bound_progress(true)
-            }
+        if let (Some(attempt), Some(gap)) = (self.attempt, self.gap) {
+            assert_eq!(attempt, gap, "a policy has one number for both");
+        }
+        match self.attempt.or(self.gap) {
+            Some(timeout) => self.policy.attempt_timeout(timeout),
+            None => self.policy,
         }
     }
 }

@@ -255,7 +255,7 @@ impl<J, P> Part<Draft<Http, J, P>> for BufferResponsesLayer {
 
 #[derive(Clone)]
 pub(crate) struct ProgressBoundLayer<P = Kept> {
-    gap: Duration,
+    gap: Option<Duration>,
     predicate: P,
     heard: Heard,
 }
@@ -263,7 +263,14 @@ pub(crate) struct ProgressBoundLayer<P = Kept> {
 impl ProgressBoundLayer {
     pub(crate) fn new(gap: Duration) -> Self {
         Self {
-            gap,
+            gap: Some(gap),
+            ..Self::unbounded()
+        }
+    }
+
+    pub(crate) fn unbounded() -> Self {
+        Self {
+            gap: None,
             predicate: Kept,
             heard: Heard::default(),
         }
@@ -283,7 +290,8 @@ impl<J, P> Part<Draft<Http, J>> for ProgressBoundLayer<P> {
 
     fn add_to(self, draft: Draft<Http, J>) -> Self::Draft {
         let mut draft = draft.after(Place::Progress, &self.heard);
-        draft.gap = Some(self.gap);
+        draft.policy = draft.policy.bound_progress(true);
+        draft.gap = self.gap;
         draft.with(|judging, _| (judging, self.predicate))
     }
 }
