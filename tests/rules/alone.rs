@@ -1,5 +1,6 @@
-//! Some of the layers without the others: there is no retry layer to say why a call ended, and no
-//! deadline of its own to keep a call apart from the one around it. A policy's stack has both, always.
+//! Some of the layers without the others. A policy's stack always has a retry layer, which says why a
+//! call ended, and a deadline layer, which keeps the call apart from the one around it; here there is
+//! neither, and a layer can be asked for what it alone knows.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Layers in orders and numbers that no policy has: two deadlines, two retry layers, upside down.
+//! Layers in orders that no policy has: several deadlines, readiness beneath the retries, upside down.
 
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_deadline::{

@@ -1,4 +1,4 @@
-//! Whose a scope is: clients in a handler, fallbacks, layers the wrong way round.
+//! Whose a scope is: clients in a handler, fallbacks, calls beside and after one another.
 
 use std::future::pending;
 
