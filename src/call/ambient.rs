@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
 
 use super::overrides::CallOverride;
@@ -105,25 +105,36 @@ pub(crate) fn is_overridden() -> bool {
 }
 
 /// The future of [`detach`](super::detach) and [`carry`](super::carry).
-#[pin_project]
+#[pin_project(PinnedDrop)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Scoped<F> {
+    /// Gone when this is dropped.
     #[pin]
-    inner: F,
+    inner: Option<F>,
     scope: Pooled,
+}
+
+/// What is beneath is dropped in the scope that it was polled in, and not in that of whoever drops it.
+#[pinned_drop]
+impl<F> PinnedDrop for Scoped<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _entered = this.scope.enter();
+        this.inner.set(None);
+    }
 }
 
 impl<F> Scoped<F> {
     pub(super) fn detached(inner: F) -> Self {
         Self {
-            inner,
+            inner: Some(inner),
             scope: Pooled::new(Scope::EMPTY),
         }
     }
 
     pub(super) fn carrying(inner: F) -> Self {
         Self {
-            inner,
+            inner: Some(inner),
             scope: Pooled::new(with_current(|scope| Some(scope.carried())).unwrap_or(Scope::EMPTY)),
         }
     }
@@ -141,6 +152,9 @@ impl<F: Future> Future for Scoped<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let _entered = this.scope.enter();
-        this.inner.poll(cx)
+        match this.inner.as_pin_mut() {
+            Some(inner) => inner.poll(cx),
+            None => Poll::Pending, // it is being dropped
+        }
     }
 }

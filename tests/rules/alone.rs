@@ -14,7 +14,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_deadline::{
     AttemptCeiling, AttemptTimedOut, AttemptTimeoutLayer, Backoff, BoundReadinessLayer, BoxError,
     DeadlineBodyLayer, DeadlineExceeded, DeadlineLayer, EventKind, Jitter, Key, OverrideLayer,
-    ProgressBoundLayer, RetryLayer, call,
+    ProgressBoundLayer, RetryLayer,
 };
 
 use crate::support::*;
@@ -141,27 +141,6 @@ async fn a_deadline_during_the_fallback_does_not_say_that_attempts_were_spent() 
     assert_eq!(
         (terminal.kind, terminal.stop),
         (EventKind::DeadlineExceeded, None),
-        "{}",
-        recorder.sequence()
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_call_does_not_end_by_a_deadline_that_it_does_not_have() {
-    let recorder = Recorder::default();
-    let told = recorder.clone();
-    let _ = DeadlineLayer::new(ms(100))
-        .layer(service_fn(move |()| {
-            let nested = DeadlineLayer::unbounded()
-                .on_event(told.clone())
-                .layer(service_fn(|()| pending::<Outcome>()));
-            call::detach(nested.oneshot(()))
-        }))
-        .oneshot(())
-        .await;
-    assert_eq!(
-        recorder.kinds(),
-        [EventKind::Cancelled],
         "{}",
         recorder.sequence()
     );

@@ -4,7 +4,7 @@ use std::future::pending;
 
 use futures_util::future::BoxFuture;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_deadline::{BoxError, DeadlineExceeded, EventKind, Verdict};
+use tower_deadline::{BoxError, DeadlineExceeded, EventKind, Verdict, call};
 
 use crate::layers::{AttemptTimeoutLayer, DeadlineLayer, RetryLayer, ServiceBuilder, any};
 use crate::support::*;
@@ -130,4 +130,20 @@ async fn a_call_in_an_attempt_that_was_cut_is_told_alike_whoever_opened_the_scop
         .oneshot(())
         .await;
     assert_eq!(alone.kinds(), beneath.kinds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_call_does_not_end_by_a_deadline_that_it_does_not_have() {
+    let recorder = Recorder::default();
+    let told = recorder.clone();
+    let _ = any::DeadlineLayer::new(ms(100))
+        .layer(service_fn(move |()| call::detach(nested(&told))))
+        .oneshot(())
+        .await;
+    assert_eq!(
+        recorder.kinds(),
+        [EventKind::Cancelled],
+        "{}",
+        recorder.sequence()
+    );
 }
