@@ -27,16 +27,16 @@ const ORPHANED_AFTER: Duration = Duration::from_secs(1);
 pub struct AttemptTimeoutFuture<F, C> {
     /// Gone once the attempt has ended.
     #[pin]
-    inner: Option<F>,
+    pub(super) inner: Option<F>,
     /// Made at the first poll that ends pending, where no deadline above has one that serves.
     #[pin]
-    timer: Option<Sleep>,
-    guest: Guest,
-    started: Instant,
+    pub(super) timer: Option<Sleep>,
+    pub(super) guest: Guest,
+    pub(super) started: Instant,
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
-    ceiling: Ceiling,
-    call: Membership,
-    terms: Terms<C>,
+    pub(super) ceiling: Ceiling,
+    pub(super) call: Membership,
+    pub(super) terms: Terms<C>,
 }
 
 /// What the future needs of its layer.
@@ -62,7 +62,7 @@ impl<C> Terms<C> {
 
 /// The effective ceiling of the attempt.
 #[derive(Debug, Clone, Copy)]
-enum Ceiling {
+pub(super) enum Ceiling {
     NotYet,
     Computed {
         /// `None` is no bound at all.
@@ -71,20 +71,6 @@ enum Ceiling {
         /// from one to another, comes under another one.
         under: Option<Instant>,
     },
-}
-
-impl<F, C> AttemptTimeoutFuture<F, C> {
-    pub(super) fn new(inner: F, call: Membership, started: Instant, terms: Terms<C>) -> Self {
-        Self {
-            inner: Some(inner),
-            timer: None,
-            guest: Guest::default(),
-            started,
-            ceiling: Ceiling::NotYet,
-            call,
-            terms,
-        }
-    }
 }
 
 impl<F, C> fmt::Debug for AttemptTimeoutFuture<F, C> {

@@ -46,12 +46,12 @@ use crate::policy::{PolicyError, Problems, Value};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct AttemptTimeoutLayer<C = ErrorClassifier, K = OneDependency> {
-    pub(super) timeout: Option<Duration>,
-    pub(super) classifier: C,
-    pub(super) key: K,
+    timeout: Option<Duration>,
+    classifier: C,
+    key: K,
     ceiling: Option<AttemptCeiling>,
-    pub(super) measured: Option<Measured>,
-    pub(super) listeners: Listeners,
+    measured: Option<Measured>,
+    listeners: Listeners,
 }
 
 impl AttemptTimeoutLayer {
@@ -191,7 +191,11 @@ impl<S, C: Clone, K: Clone> Layer<S> for AttemptTimeoutLayer<C, K> {
     fn layer(&self, inner: S) -> AttemptTimeout<S, C, K> {
         AttemptTimeout {
             inner,
-            config: self.clone(),
+            timeout: self.timeout,
+            classifier: self.classifier.clone(),
+            key: self.key.clone(),
+            measured: self.measured.clone(),
+            listeners: self.listeners.clone(),
         }
     }
 }

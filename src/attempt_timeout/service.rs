@@ -1,22 +1,28 @@
 //! The service that starts the clock of an attempt.
 
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::future::{AttemptTimeoutFuture, Terms};
-use super::layer::AttemptTimeoutLayer;
-use crate::call::{FreshClock, Membership, Scope, with_current};
+use super::future::{AttemptTimeoutFuture, Ceiling, Terms};
+use super::measured::Measured;
+use crate::call::{FreshClock, Guest, Membership, Scope, with_current};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
+use crate::event::Listeners;
 use crate::key::{KeyOf, OneDependency};
 
-/// The service of [`AttemptTimeoutLayer`].
+/// The service of [`AttemptTimeoutLayer`](super::AttemptTimeoutLayer).
 #[derive(Debug, Clone)]
 pub struct AttemptTimeout<S, C = ErrorClassifier, K = OneDependency> {
     pub(crate) inner: S,
-    pub(super) config: AttemptTimeoutLayer<C, K>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) classifier: C,
+    pub(super) key: K,
+    pub(super) measured: Option<Measured>,
+    pub(super) listeners: Listeners,
 }
 
 impl<S, C, K, Request> Service<Request> for AttemptTimeout<S, C, K>
@@ -36,30 +42,39 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The layer that opened the call, or began this attempt, has just read the clock.
+        // The layer that opened the call, or began this attempt, has just read the clock; and its reading
+        // serves what is beneath as well.
         let read =
             with_current(|scope| scope.attempt_started.filter(|_| scope.call && scope.fresh));
         let started = read.unwrap_or_else(Instant::now);
-        let config = &self.config;
-        let bounds = config.timeout.is_some() || config.measured.is_some();
+        let bounds = self.timeout.is_some() || self.measured.is_some();
         let joins = |scope: &mut Scope| Terms::<C>::join(scope, bounds);
-        let mut call = Membership::new(&config.listeners, started, joins);
+        let mut call = Membership::new(&self.listeners, started, joins);
         if let Membership::Own(opened) = &mut call {
             joins(&mut opened.scope);
         }
-        let terms = Terms {
-            timeout: config.timeout,
-            classifier: config.classifier.clone(),
-            listeners: config.listeners.clone(),
-            measuring: config.measured.as_ref().map(|measured| {
-                let estimate = measured.estimate(config.key.key_of(&request));
-                (estimate.generation(), estimate)
-            }),
-        };
-        let entered = call.enter();
-        let fresh = FreshClock::begin();
-        let inner = self.inner.call(request);
-        drop((fresh, entered));
-        AttemptTimeoutFuture::new(inner, call, started, terms)
+        let measuring = self.measured.as_ref().map(|measured| {
+            let estimate = measured.estimate(self.key.key_of(&request));
+            (estimate.generation(), estimate)
+        });
+        // The inner future is made in its place: it can be large.
+        AttemptTimeoutFuture {
+            inner: {
+                let _entered = call.enter();
+                let _fresh = read.is_none().then(FreshClock::begin);
+                Some(self.inner.call(request))
+            },
+            timer: None,
+            guest: Guest::default(),
+            started,
+            ceiling: Ceiling::NotYet,
+            call,
+            terms: Terms {
+                timeout: self.timeout,
+                classifier: self.classifier.clone(),
+                listeners: self.listeners.clone(),
+                measuring,
+            },
+        }
     }
 }

@@ -81,10 +81,8 @@ impl Host {
     };
 
     /// A deadline is going to be polled with `waker`.
+    #[inline]
     pub(crate) fn open(&mut self, waker: &Waker) {
-        if self.id == HostId(0) {
-            self.id = HostId::next();
-        }
         self.waker = Some(WakerId::of(waker));
         self.asked = None;
         self.read = None;
@@ -101,6 +99,7 @@ impl Host {
     }
 
     /// Whether somebody who asked may live on.
+    #[inline]
     pub(crate) fn has_guests(&self) -> bool {
         self.guests > 0
     }
@@ -122,6 +121,9 @@ impl Guest {
             if host.waker.is_none() || host.waker != Some(WakerId::of(waker)) {
                 return false;
             }
+            if host.id == HostId(0) {
+                host.id = HostId::next();
+            }
             if self.host != host.id {
                 self.host = host.id;
                 host.guests = host.guests.saturating_add(1);
@@ -133,6 +135,7 @@ impl Guest {
     }
 
     /// It has ended, or holds a timer of its own.
+    #[inline]
     pub(crate) fn sign_off(&mut self) {
         let id = std::mem::take(&mut self.host);
         if id != HostId(0) {
@@ -146,6 +149,7 @@ impl Guest {
 }
 
 impl Drop for Guest {
+    #[inline]
     fn drop(&mut self) {
         self.sign_off();
     }

@@ -59,11 +59,17 @@ pub(crate) struct Judged<'a> {
 
 impl Opened {
     /// Opens a scope for a call that begins at `started`, inside whatever is around.
+    #[inline]
     pub(crate) fn open(listeners: Listeners, started: Instant) -> Self {
-        let scope = with_current(|outer| Some(outer.nested(started)))
-            .unwrap_or_else(|| Scope::EMPTY.nested(started));
+        let mut scope = Pooled::any();
+        scope.begin(started);
+        with_current(|outer| {
+            if !outer.is_empty() {
+                scope.adopt(outer);
+            }
+        });
         Self {
-            scope: Pooled::new(scope),
+            scope,
             listeners,
             finished: false,
             polled: false,
@@ -72,6 +78,7 @@ impl Opened {
     }
 
     /// To be called at each poll: takes over what is around at the first, and says whether it did.
+    #[inline]
     pub(crate) fn settle(&mut self) -> bool {
         !mem::replace(&mut self.polled, true)
             && with_current(|outer| {
@@ -91,6 +98,7 @@ impl Opened {
             && with_current(|outer| outer.enforced && outer.deadline == scope.deadline);
     }
 
+    #[inline]
     pub(crate) fn enter(&mut self) -> Entered<'_> {
         self.scope.enter()
     }
@@ -103,29 +111,38 @@ impl Opened {
     }
 
     /// The inner future is pending: if a retry layer has ended beneath, the call goes on without it.
+    #[inline]
     pub(crate) fn goes_on(&mut self) {
         if let Some(ending) = &mut self.scope.ending {
             ending.went_on = true;
         }
     }
 
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }
 
     /// Enters for a `call` of the inner service, whose layers may use the clock reading of this one.
+    #[inline]
     pub(crate) fn enter_call(&mut self) -> (FreshClock, Entered<'_>) {
         let entered = self.scope.enter();
         (FreshClock::begin(), entered)
     }
 
     /// The inner future came to an end, and with it the call.
+    #[inline]
     pub(crate) fn conclude(&mut self, judged: Judged<'_>) {
         self.finished = true;
         if judged.error.is_none() && self.listeners.is_empty() {
             keep_last_log(None);
             return;
         }
+        self.conclude_aloud(judged);
+    }
+
+    /// Somebody listens, or there is an error to tell of.
+    fn conclude_aloud(&mut self, judged: Judged<'_>) {
         let scope = &mut self.scope;
         let now = Instant::now();
         let mut log = scope.failures.take().unwrap_or_default().log;
@@ -216,10 +233,18 @@ impl Opened {
 }
 
 impl Drop for Opened {
+    #[inline]
     fn drop(&mut self) {
-        if self.finished || self.listeners.is_empty() {
-            return;
+        if !self.finished && !self.listeners.is_empty() {
+            self.abandoned();
         }
+    }
+}
+
+impl Opened {
+    /// It is dropped before the call has ended, and somebody listens.
+    #[cold]
+    fn abandoned(&self) {
         // Begun by a buffer's worker, and dropped before its first poll with the call that it would have
         // joined there: that one says what there is to say.
         if self.may_join && !self.polled && with_current(|outer| outer.call) {
@@ -252,6 +277,7 @@ impl Drop for Opened {
 pub(crate) struct FreshClock(());
 
 impl FreshClock {
+    #[inline]
     pub(crate) fn begin() -> Self {
         with_current(|scope| scope.fresh = true);
         Self(())
@@ -260,6 +286,7 @@ impl FreshClock {
 
 /// Also when the call panics, and somebody above catches that.
 impl Drop for FreshClock {
+    #[inline]
     fn drop(&mut self) {
         with_current(|scope| scope.fresh = false);
     }
@@ -277,6 +304,7 @@ pub(crate) enum Membership {
 
 impl Membership {
     /// Takes part in the call around, where `joins` says it can; else opens one.
+    #[inline]
     pub(crate) fn new(
         listeners: &Listeners,
         started: Instant,
@@ -294,6 +322,7 @@ impl Membership {
     /// Looks, at each poll, whether the membership still is what it was in `call`: a buffer above
     /// runs `call` outside the scope, and a future may be polled in another task. Says whether it
     /// changed.
+    #[inline]
     pub(crate) fn settle(
         &mut self,
         listeners: &Listeners,
@@ -346,6 +375,7 @@ impl Membership {
     }
 
     /// Enters the scope of the call.
+    #[inline]
     pub(crate) fn enter(&mut self) -> Option<Entered<'_>> {
         match self {
             Self::Joined => None,

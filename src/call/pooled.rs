@@ -28,15 +28,20 @@ static NOTHING: Scope = Scope::EMPTY;
 pub(crate) struct Pooled(Option<Box<Scope>>);
 
 impl Pooled {
-    pub(crate) fn new(scope: Scope) -> Self {
+    /// A scope with what was left of the last call that had this place.
+    #[inline]
+    pub(crate) fn any() -> Self {
         let kept = KEPT_ONES.try_with(|kept| kept.try_borrow_mut().ok()?.pop());
         Self(Some(match kept {
-            Ok(Some(mut place)) => {
-                *place = scope;
-                place
-            }
-            _ => Box::new(scope),
+            Ok(Some(place)) => place,
+            _ => Box::new(Scope::EMPTY),
         }))
+    }
+
+    pub(crate) fn new(scope: Scope) -> Self {
+        let mut pooled = Self::any();
+        *pooled = scope;
+        pooled
     }
 
     /// Makes this scope the current one, for as long as the guard lives.
@@ -74,18 +79,21 @@ impl Drop for Entered<'_> {
 impl Deref for Pooled {
     type Target = Scope;
 
+    #[inline]
     fn deref(&self) -> &Scope {
         self.0.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for Pooled {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Scope {
         self.0.get_or_insert_with(|| Box::new(Scope::EMPTY))
     }
 }
 
 impl Drop for Pooled {
+    #[inline]
     fn drop(&mut self) {
         let Some(mut place) = self.0.take() else {
             return;

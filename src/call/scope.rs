@@ -151,9 +151,10 @@ impl Scope {
         host: Host::NONE,
     };
 
-    /// The scope of a call that begins at `started` inside `self`.
-    pub(crate) fn nested(&self, started: Instant) -> Self {
-        let mut inner = Self {
+    /// Makes this the scope of a call that begins at `started`, inside nothing.
+    #[inline]
+    pub(super) fn begin(&mut self, started: Instant) {
+        *self = Self {
             call: true,
             started: Some(started),
             attempt: 1,
@@ -161,8 +162,6 @@ impl Scope {
             phase: Phase::Attempt,
             ..Self::EMPTY
         };
-        inner.adopt(self);
-        inner
     }
 
     /// Takes over what applies to a call inside `outer`.
@@ -203,6 +202,7 @@ impl Scope {
     }
 
     /// Whether there is nothing in it that a call beneath would have to know.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         !self.call
             && self.offered.is_none()
@@ -213,17 +213,20 @@ impl Scope {
     }
 
     /// Whether the deadline had passed before the call began.
+    #[inline]
     pub(crate) fn never_begins(&self) -> bool {
         self.deadline.is_some() && self.deadline <= self.started
     }
 
     /// What is called now is called by the layers of this call themselves, in one go, and not by the code
     /// at their bottom.
+    #[inline]
     pub(crate) fn in_stack(&self) -> bool {
         self.call && self.fresh
     }
 
     /// Drops what it holds of others.
+    #[inline]
     pub(super) fn let_go(&mut self) {
         self.offered_overrides = None;
         self.overrides = None;
@@ -231,6 +234,7 @@ impl Scope {
     }
 
     /// A retry layer joins, where none is at work here, and finds nothing left of one before it.
+    #[inline]
     pub(crate) fn join_as_retry(&mut self) -> bool {
         match self.retry {
             RetryPart::Active => return false,

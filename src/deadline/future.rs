@@ -21,25 +21,13 @@ use crate::timer;
 pub struct DeadlineFuture<F> {
     /// Gone once the call has ended; never there when the deadline had passed before it began.
     #[pin]
-    inner: Option<F>,
+    pub(super) inner: Option<F>,
     /// Made when a poll ends pending. It stands at the deadline, or at what somebody beneath asked for.
     #[pin]
-    timer: Option<Sleep>,
-    alarm: Alarm,
-    call: Opened,
-    config: Config,
-}
-
-impl<F> DeadlineFuture<F> {
-    pub(super) fn new(inner: Option<F>, call: Opened, config: Config) -> Self {
-        Self {
-            inner,
-            timer: None,
-            alarm: Alarm::default(),
-            call,
-            config,
-        }
-    }
+    pub(super) timer: Option<Sleep>,
+    pub(super) alarm: Alarm,
+    pub(super) call: Opened,
+    pub(super) config: Config,
 }
 
 impl<F> fmt::Debug for DeadlineFuture<F> {
@@ -140,7 +128,7 @@ where
 
 /// What was asked of the timer.
 #[derive(Debug, Default)]
-struct Alarm {
+pub(super) struct Alarm {
     /// The earliest instant that somebody beneath asked to be woken at, until it has come.
     asked: Option<Instant>,
     /// Who is to be woken when this is dropped, and somebody who asked is not.

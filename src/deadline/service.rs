@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::bound::{Candidates, in_force};
-use super::future::DeadlineFuture;
+use super::future::{Alarm, DeadlineFuture};
 use super::layer::DeadlineLayer;
-use crate::call::{Opened, Scope, Trap, with_current};
+use crate::call::{DeadlineOrigin, Opened, Scope, Trap, with_current};
 use crate::error::BoxError;
 
 /// The service of [`DeadlineLayer`].
@@ -44,14 +44,19 @@ where
             inherit: self.config.inherit,
         };
         config.apply(&mut call);
-        let begins = !call.scope.never_begins();
-        let inner = if begins {
-            let _entered = call.enter_call();
-            Some(self.inner.call(request))
-        } else {
-            None
-        };
-        DeadlineFuture::new(inner, call, config)
+        // The inner future is made in its place: it can be large.
+        DeadlineFuture {
+            inner: if call.scope.never_begins() {
+                None
+            } else {
+                let _entered = call.enter_call();
+                Some(self.inner.call(request))
+            },
+            timer: None,
+            alarm: Alarm::default(),
+            call,
+            config,
+        }
     }
 }
 
@@ -69,11 +74,19 @@ pub(super) struct Config {
 
 impl Config {
     /// Puts the deadline into the scope of the call.
+    #[inline]
     pub(super) fn apply(self, call: &mut Opened) {
-        let scope = &mut call.scope;
+        let scope = &mut *call.scope;
         let Some(started) = scope.started else {
             return;
         };
+        scope.enforced = true;
+        if scope.overrides.is_none() && scope.offered.is_none() && scope.deadline.is_none() {
+            // As nearly always.
+            scope.deadline = self.own.and_then(|own| started.checked_add(own));
+            scope.origin = DeadlineOrigin::Own;
+            return;
+        }
         let candidates = Candidates {
             own: self.own,
             overriding: scope
@@ -83,7 +96,6 @@ impl Config {
             inherited: scope.offered.filter(|_| self.inherit),
             enclosing: scope.deadline,
         };
-        scope.enforced = true;
         match in_force(started, candidates) {
             Some((at, origin)) => {
                 scope.deadline = Some(at);

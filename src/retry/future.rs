@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::copy::CopyRequest;
 use super::layer::Rules;
-use super::outcome::Step;
+use super::outcome::{Judgement, Step};
 use super::sending::Sending;
 use crate::call::{FreshClock, Guest, Phase, Scope};
 use crate::classify::Classify;
@@ -28,16 +28,16 @@ const ATTEMPTS_A_POLL: u32 = 16;
 #[must_use = "futures do nothing unless polled"]
 pub struct RetryFuture<S: Service<Request>, Request, C, Y> {
     #[pin]
-    state: State<S::Future>,
+    pub(super) state: State<S::Future>,
     /// What the next attempt is sent with, where there can be one. It is not ready, and holds no
     /// permit, while an attempt runs or a backoff is slept.
-    service: Option<S>,
-    sending: Sending<Request>,
-    rules: Arc<Rules<C, Y>>,
+    pub(super) service: Option<S>,
+    pub(super) sending: Sending<Request>,
+    pub(super) rules: Arc<Rules<C, Y>>,
 }
 
 #[pin_project(project = StateProj)]
-enum State<F> {
+pub(super) enum State<F> {
     /// Polling the future of an attempt.
     Attempt(#[pin] F),
     /// Sleeping until the next attempt is due; `None` is never. The last attempt has been dropped.
@@ -51,22 +51,6 @@ enum State<F> {
     Readying,
     /// The call has ended.
     Done,
-}
-
-impl<S: Service<Request>, Request, C, Y> RetryFuture<S, Request, C, Y> {
-    pub(super) fn new(
-        first: S::Future,
-        service: Option<S>,
-        sending: Sending<Request>,
-        rules: Arc<Rules<C, Y>>,
-    ) -> Self {
-        Self {
-            state: State::Attempt(first),
-            service,
-            sending,
-            rules,
-        }
-    }
 }
 
 impl<S: Service<Request>, Request, C, Y> fmt::Debug for RetryFuture<S, Request, C, Y> {
@@ -134,7 +118,12 @@ where
                     let entered = sending.call.enter();
                     this.state.set(State::Done);
                     drop(entered);
-                    match sending.after_attempt(rules, result.map_err(Into::into)) {
+                    let result = result.map_err(Into::into);
+                    let judged = Judgement::of(&rules.classifier, &result);
+                    if sending.end_plainly(rules, judged) {
+                        return Poll::Ready(result);
+                    }
+                    match sending.after_attempt(rules, judged, result) {
                         Step::Return(result) => return Poll::Ready(result),
                         Step::Wait { delay, .. } if delay.is_zero() => {
                             this.state.set(State::Readying);

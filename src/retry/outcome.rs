@@ -23,9 +23,18 @@ pub(super) enum Step<Res> {
 
 /// What the classifier says of an attempt.
 #[derive(Clone, Copy)]
-struct Judgement {
+pub(super) struct Judgement {
     verdict: Verdict,
     status: Option<u16>,
+}
+
+impl Judgement {
+    pub(super) fn of<Res>(classifier: &impl Classify<Res>, result: &Result<Res, BoxError>) -> Self {
+        Self {
+            verdict: verdict_of(classifier, result),
+            status: result.as_ref().ok().and_then(|r| classifier.status(r)),
+        }
+    }
 }
 
 fn error_of<Res>(result: &Result<Res, BoxError>) -> Option<&(dyn Error + 'static)> {
@@ -33,30 +42,59 @@ fn error_of<Res>(result: &Result<Res, BoxError>) -> Option<&(dyn Error + 'static
 }
 
 impl<Request> Sending<Request> {
+    /// Ends a call whose attempt has succeeded, where there is nothing to tell of it: none has failed, and
+    /// nobody listens. Whether that is so.
+    #[inline]
+    pub(super) fn end_plainly<C, Y>(&mut self, rules: &Rules<C, Y>, judged: Judgement) -> bool {
+        if judged.verdict != Verdict::Ok || !rules.listeners.is_empty() {
+            return false;
+        }
+        let ending = Ending {
+            kind: EventKind::Succeeded,
+            reason: StopReason::Success,
+            verdict: judged.verdict,
+            status: judged.status,
+            failed: false,
+            went_on: false,
+        };
+        let plain = self.call.with(|scope| {
+            if scope.failures.is_some() {
+                return false;
+            }
+            scope.ending = Some(ending);
+            scope.retry = RetryPart::Over;
+            true
+        });
+        if !plain {
+            return false;
+        }
+        rules.budget.deposit(self.key);
+        if let Membership::Own(opened) = &mut self.call {
+            opened.conclude(Judged {
+                verdict: judged.verdict,
+                status: judged.status,
+                error: None,
+            });
+        }
+        true
+    }
+
     /// What comes after an attempt.
     pub(super) fn after_attempt<Res, C, Y>(
         &mut self,
         rules: &Rules<C, Y>,
+        judged: Judgement,
         result: Result<Res, BoxError>,
     ) -> Step<Res>
     where
         C: Classify<Res>,
     {
-        let judged = Judgement {
-            verdict: verdict_of(&rules.classifier, &result),
-            status: result
-                .as_ref()
-                .ok()
-                .and_then(|response| rules.classifier.status(response)),
-        };
         if judged.verdict == Verdict::Ok {
             rules.budget.deposit(self.key);
             let retried = self.call.with(|scope| scope.failures.is_some());
-            if retried || !rules.listeners.is_empty() {
-                let entry = self.note_attempt(rules, judged, &result, Instant::now());
-                if retried {
-                    self.keep(entry);
-                }
+            let entry = self.note_attempt(rules, judged, &result, Instant::now());
+            if retried {
+                self.keep(entry);
             }
             Step::Return(self.end(EventKind::Succeeded, StopReason::Success, judged, result))
         } else {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::copy::{CloneRequest, CopyRequest};
-use super::future::RetryFuture;
+use super::future::{RetryFuture, State};
 use super::layer::Rules;
 use super::repeatable::{AnyRequest, Repeatable};
 use super::sending::Sending;
@@ -81,11 +81,17 @@ where
             let clone = self.inner.clone();
             mem::replace(&mut self.inner, clone)
         });
-        let readied = again.as_mut().unwrap_or(&mut self.inner);
-        let in_attempt = sending.enter_attempt();
-        let fresh = FreshClock::begin();
-        let first = readied.call(request);
-        drop((fresh, in_attempt));
-        RetryFuture::new(first, again, sending, Arc::clone(&self.rules))
+        // The attempt is made in its place: it can be large.
+        RetryFuture {
+            state: State::Attempt({
+                let readied = again.as_mut().unwrap_or(&mut self.inner);
+                let _in_attempt = sending.enter_attempt();
+                let _fresh = read.is_none().then(FreshClock::begin);
+                readied.call(request)
+            }),
+            service: again,
+            sending,
+            rules: Arc::clone(&self.rules),
+        }
     }
 }
