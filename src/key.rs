@@ -8,6 +8,8 @@ use http::header::HOST;
 use http::uri::Scheme;
 use http::{HeaderMap, Request, Uri};
 
+use crate::call::{with_call, with_current};
+
 /// The dependency that a request goes to.
 ///
 /// A key is a 64-bit hash with a seed of this process, so that looking it up costs no allocation and
@@ -91,7 +93,7 @@ impl<B> KeyOf<Request<B>> for Authority {
 
 fn authority(uri: &Uri, headers: &HeaderMap) -> Key {
     let (host, port) = match uri.authority() {
-        Some(authority) => (authority.host().as_bytes(), authority.port_u16()),
+        Some(authority) => split_port(without_userinfo(authority.as_str().as_bytes())),
         None => match headers.get(HOST) {
             Some(host) => split_port(host.as_bytes().trim_ascii()),
             None => return Key::SHARED,
@@ -111,14 +113,23 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Key {
     })
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`. What comes after the last colon and is no port belongs
-/// to the host.
+fn without_userinfo(authority: &[u8]) -> &[u8] {
+    let at = authority.iter().rposition(|&b| b == b'@');
+    at.and_then(|at| authority.get(at + 1..))
+        .unwrap_or(authority)
+}
+
+/// `host`, `host:`, `host:port`, `[v6]`, `[v6]:port`. What comes after the last colon and is no port
+/// belongs to the host.
 fn split_port(value: &[u8]) -> (&[u8], Option<u16>) {
     let split = value.iter().rposition(|&b| b == b':').and_then(|colon| {
         let (host, port) = (value.get(..colon)?, value.get(colon + 1..)?);
         let bracketed = host.first() == Some(&b'[');
         if bracketed && host.last() != Some(&b']') {
             return None; // the colon is one of the address
+        }
+        if port.is_empty() {
+            return Some((host, None));
         }
         let port = std::str::from_utf8(port).ok()?.parse().ok()?;
         Some((host, Some(port)))
@@ -134,16 +145,45 @@ struct Lowercase<'a> {
 
 impl Hash for Lowercase<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // In chunks, since a hasher is slow when it is fed byte by byte.
-        let mut chunk = [0; 32];
-        for part in self.host.chunks(chunk.len()) {
-            for (to, from) in chunk.iter_mut().zip(part) {
-                *to = from.to_ascii_lowercase();
+        // At one go where it is not very long, since a hasher is slow when it is fed byte by byte. No host
+        // has the byte between it and the port, so that they cannot run together.
+        let [high, low] = self.port.to_be_bytes();
+        let mut chunk = [0; 64];
+        let mut bytes = self.host.iter().map(u8::to_ascii_lowercase);
+        let mut tail = [0xff, high, low].into_iter();
+        loop {
+            let mut len = 0;
+            for (to, from) in chunk.iter_mut().zip(bytes.by_ref().chain(tail.by_ref())) {
+                *to = from;
+                len += 1;
             }
-            state.write(chunk.get(..part.len()).unwrap_or_default());
+            state.write(chunk.get(..len).unwrap_or_default());
+            if len < chunk.len() {
+                return;
+            }
         }
-        state.write_u8(0xff); // no host has it, so host and port cannot run together
-        state.write_u16(self.port);
+    }
+}
+
+/// A key that a layer above has found, for a layer beneath: looked for once in a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Noting<K>(pub(crate) K);
+
+impl<K: KeyOf<Req>, Req> KeyOf<Req> for Noting<K> {
+    fn key_of(&self, request: &Req) -> Key {
+        let key = self.0.key_of(request);
+        with_call(|scope| scope.key = Some(key));
+        key
+    }
+}
+
+/// The key that [`Noting`] has noted in this call.
+#[derive(Debug, Clone, Copy)]
+pub struct Noted<K>(pub(crate) K);
+
+impl<K: KeyOf<Req>, Req> KeyOf<Req> for Noted<K> {
+    fn key_of(&self, request: &Req) -> Key {
+        with_current(|scope| scope.key).unwrap_or_else(|| self.0.key_of(request))
     }
 }
 

@@ -165,7 +165,12 @@ impl<F, C> Projected<'_, F, C> {
         self.guest.sign_off();
         if !self.terms.listeners.is_empty() || self.terms.measuring.is_some() {
             let now = Instant::now();
-            let ceiling = self.ceiling();
+            // Most are so quick that it need not be known how long they might have taken.
+            let ceiling = if self.terms.listeners.is_empty() && self.surely_in_time(now) {
+                None
+            } else {
+                self.ceiling()
+            };
             self.report_if_orphaned(ceiling, now);
             self.measure(&result, ceiling, now);
         }
@@ -173,6 +178,19 @@ impl<F, C> Projected<'_, F, C> {
             opened.conclude(judge(&self.terms.classifier, &result));
         }
         result
+    }
+
+    /// Whether the attempt has ended below any ceiling it can have: the smaller of the attempt timeout and
+    /// the floor of the measured one, and before the deadline.
+    fn surely_in_time(&mut self, now: Instant) -> bool {
+        let latency = now.saturating_duration_since(*self.started);
+        let measuring = self.terms.measuring.as_ref();
+        let floor = measuring.map_or(Duration::MAX, |(_, estimate)| estimate.floor());
+        latency < floor
+            && self.terms.timeout.is_none_or(|timeout| latency < timeout)
+            && self
+                .call
+                .with(|scope| scope.overrides.is_none() && scope.deadline.is_none_or(|at| now < at))
     }
 
     fn measure<Res>(

@@ -25,35 +25,25 @@ const FRAMES_A_POLL: usize = 128;
 #[must_use = "futures do nothing unless polled"]
 pub struct BufferResponsesFuture<F, B> {
     #[pin]
-    state: State<F, B>,
-    method: BodyOf,
-    config: BufferResponsesLayer,
+    pub(super) state: State<F, B>,
+    pub(super) method: BodyOf,
+    pub(super) config: BufferResponsesLayer,
 }
 
 #[pin_project(project = StateProj)]
-enum State<F, B> {
+pub(super) enum State<F, B> {
     /// Polling for the response head.
     Head(#[pin] F),
     /// Reading the body; taken out when it has ended or is handed over.
     Body(Option<Box<Reading<B>>>),
 }
 
-struct Reading<B> {
+pub(super) struct Reading<B> {
     head: response::Parts,
     /// Boxed, since a body that turns out too large is handed over and must not be pinned here.
     body: Pin<Box<B>>,
     prefix: Prefix,
     max_bytes: usize,
-}
-
-impl<F, B> BufferResponsesFuture<F, B> {
-    pub(super) fn new(inner: F, method: BodyOf, config: BufferResponsesLayer) -> Self {
-        Self {
-            state: State::Head(inner),
-            method,
-            config,
-        }
-    }
 }
 
 impl<F, B> fmt::Debug for BufferResponsesFuture<F, B> {

@@ -7,7 +7,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::body::BufferedBody;
-use super::future::BufferResponsesFuture;
+use super::future::{BufferResponsesFuture, State};
 use super::layer::BufferResponsesLayer;
 use crate::body_of::BodyOf;
 use crate::error::BoxError;
@@ -36,6 +36,10 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let method = BodyOf::request(&request);
-        BufferResponsesFuture::new(self.inner.call(request), method, self.config.clone())
+        BufferResponsesFuture {
+            state: State::Head(self.inner.call(request)),
+            method,
+            config: self.config.clone(),
+        }
     }
 }

@@ -87,10 +87,13 @@ where
             .extensions()
             .get::<CallOverride>()
             .map(|overrides| Arc::new(*overrides));
-        let overriding = overrides.as_ref().map(overriding);
-        let inner = self.inner.call(request);
-        drop(overriding);
-        OverrideFuture { inner, overrides }
+        OverrideFuture {
+            inner: {
+                let _overriding = overrides.as_ref().map(overriding);
+                self.inner.call(request)
+            },
+            overrides,
+        }
     }
 }
 

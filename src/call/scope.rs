@@ -18,6 +18,7 @@ use super::pooled::with_current;
 use crate::classify::Verdict;
 use crate::error::{BoxError, DeadlineExceeded};
 use crate::event::{EventKind, StopReason};
+use crate::key::Key;
 
 /// The facts of one call, and what is offered to the calls that begin beneath it.
 #[derive(Debug)]
@@ -45,6 +46,9 @@ pub(crate) struct Scope {
     pub(crate) origin: DeadlineOrigin,
     /// Whether a layer above, in this very task, will cut what is beneath at the deadline.
     pub(crate) enforced: bool,
+
+    /// The dependency that the call goes to, where a layer has noted it.
+    pub(crate) key: Option<Key>,
 
     /// The attempt under way or last begun; 0 before the first.
     pub(crate) attempt: u32,
@@ -133,6 +137,7 @@ impl Scope {
         deadline: None,
         origin: DeadlineOrigin::Own,
         enforced: false,
+        key: None,
         attempt: 0,
         attempt_started: None,
         delay: Duration::ZERO,

@@ -78,6 +78,11 @@ impl Estimate {
         self.read(&self.ceiling, now)
     }
 
+    /// The least that the ceiling can be.
+    pub(crate) fn floor(&self) -> Duration {
+        self.terms.floor
+    }
+
     /// The recent median, warm as the ceiling is.
     pub(crate) fn median(&self, now: Instant) -> Option<Duration> {
         self.read(&self.median, now)

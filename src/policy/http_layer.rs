@@ -75,7 +75,7 @@ impl HttpCallLayer {
         };
         let retry = RetryLayer::http().retry_unsafe_methods(policy.retry_unsafe_methods);
         Self {
-            core: CallLayer::of(policy, retry, attempt),
+            core: CallLayer::of(policy, retry, attempt, Authority),
             body: DeadlineBodyLayer::when(policy.bound_body),
             buffer: match policy.buffering {
                 Some(max_bytes) => BufferResponsesLayer::new().max_bytes(max_bytes),

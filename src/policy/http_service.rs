@@ -17,14 +17,15 @@ use crate::call::{CallOverride, Override, is_overridden};
 use crate::classify::{Classify, HttpClassifier};
 use crate::deadline::{BoundReadiness, Deadline, DeadlineBody, DeadlineBodyService};
 use crate::error::BoxError;
-use crate::key::{Authority, KeyOf};
+use crate::key::{Authority, KeyOf, Noted, Noting};
 use crate::progress::{AnyBytes, Progress, ProgressBound};
 use crate::retry::{ByMethod, CloneRequest, CopyRequest, Repeatable, Retry};
 
-type Attempt<S, C, K, P> = AttemptTimeout<BufferResponses<ProgressBound<S, P>>, C, K>;
+type Attempt<S, C, K, P> = AttemptTimeout<BufferResponses<ProgressBound<S, P>>, C, Noted<K>>;
 
-type Stack<S, C, Y, K, R, P> =
-    Override<Deadline<BoundReadiness<DeadlineBodyService<Retry<Attempt<S, C, K, P>, C, Y, K, R>>>>>;
+type Stack<S, C, Y, K, R, P> = Override<
+    Deadline<BoundReadiness<DeadlineBodyService<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>>,
+>;
 
 /// The service of [`HttpCallLayer`](super::HttpCallLayer).
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::classify::ErrorClassifier;
 use crate::deadline::{BoundReadinessLayer, DeadlineLayer};
 use crate::event::{Listener, Listeners};
-use crate::key::OneDependency;
+use crate::key::{Noted, Noting, OneDependency};
 use crate::retry::{AnyRequest, CloneRequest, RetryBudget, RetryLayer};
 
 /// The layers of a [`CallPolicy`] in their order, for any kind of request: deadline, retry, attempt
@@ -45,8 +45,8 @@ pub struct CallLayer<C = ErrorClassifier, Y = CloneRequest, K = OneDependency, R
     pub(super) policy: CallPolicy,
     pub(super) deadline: DeadlineLayer,
     pub(super) readiness: BoundReadinessLayer,
-    pub(super) retry: RetryLayer<C, Y, K, R>,
-    pub(super) attempt: AttemptTimeoutLayer<C, K>,
+    pub(super) retry: RetryLayer<C, Y, Noting<K>, R>,
+    pub(super) attempt: AttemptTimeoutLayer<C, Noted<K>>,
     pub(super) listeners: Listeners,
     /// The policy asks for nothing, and nobody listens.
     pub(super) idle: bool,
@@ -58,6 +58,7 @@ impl<C: Clone, Y, K: Clone, R> CallLayer<C, Y, K, R> {
         policy: CallPolicy,
         retry: RetryLayer<C, Y, K, R>,
         attempt: AttemptTimeoutLayer<C, K>,
+        key: K,
     ) -> Self {
         report::once(&policy);
         let deadline = match policy.deadline {
@@ -73,14 +74,15 @@ impl<C: Clone, Y, K: Clone, R> CallLayer<C, Y, K, R> {
             deadline: deadline.inherit(policy.inherit),
             readiness: BoundReadinessLayer::when(policy.bound_readiness),
             retry: retry
+                .key(Noting(key.clone()))
                 .attempts(policy.attempts)
                 .backoff(policy.backoff)
                 .budget(budget)
                 .retry_unprocessed(policy.retry_unprocessed)
                 .defer_to_caller(policy.defer_to_caller),
             attempt: match policy.ceiling_in_force() {
-                Some(ceiling) => attempt.ceiling(ceiling),
-                None => attempt,
+                Some(ceiling) => attempt.key(Noted(key)).ceiling(ceiling),
+                None => attempt.key(Noted(key)),
             },
             listeners: Listeners::NONE,
             idle: policy.is_idle(),
@@ -96,8 +98,8 @@ impl<C, Y, K, R> CallLayer<C, Y, K, R> {
             policy: self.policy,
             deadline: self.deadline,
             readiness: self.readiness,
-            retry: self.retry.key(key.clone()),
-            attempt: self.attempt.key(key),
+            retry: self.retry.key(Noting(key.clone())),
+            attempt: self.attempt.key(Noted(key)),
             listeners: self.listeners,
             idle: self.idle,
         }

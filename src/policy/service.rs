@@ -13,10 +13,11 @@ use crate::call::is_overridden;
 use crate::classify::{Classify, ErrorClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
-use crate::key::{KeyOf, OneDependency};
+use crate::key::{KeyOf, Noted, Noting, OneDependency};
 use crate::retry::{AnyRequest, CloneRequest, CopyRequest, Repeatable, Retry};
 
-type Stack<S, C, Y, K, R> = Deadline<BoundReadiness<Retry<AttemptTimeout<S, C, K>, C, Y, K, R>>>;
+type Stack<S, C, Y, K, R> =
+    Deadline<BoundReadiness<Retry<AttemptTimeout<S, C, Noted<K>>, C, Y, Noting<K>, R>>>;
 
 /// The service of [`CallLayer`](super::CallLayer).
 #[derive(Clone)]

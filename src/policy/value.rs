@@ -6,6 +6,7 @@ use super::http_layer::HttpCallLayer;
 use super::layer::CallLayer;
 use super::report;
 use crate::attempt_timeout::{AttemptCeiling, AttemptTimeoutLayer};
+use crate::key::OneDependency;
 use crate::retry::{Backoff, RetryLayer};
 
 /// Everything that bounds a call, as one value that is checked when it compiles, that builds the whole
@@ -335,7 +336,7 @@ impl CallPolicy {
             None => AttemptTimeoutLayer::unbounded(),
         };
         let retry = RetryLayer::new().classifier(classifier.clone()).copy(copy);
-        CallLayer::of(self, retry, attempt.classifier(classifier))
+        CallLayer::of(self, retry, attempt.classifier(classifier), OneDependency)
     }
 
     /// Whether a stack of it has nothing to do.

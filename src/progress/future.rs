@@ -18,22 +18,11 @@ use crate::call::{Setting, Trap, with_current};
 #[must_use = "futures do nothing unless polled"]
 pub struct ProgressBoundFuture<F, P> {
     #[pin]
-    inner: F,
-    method: BodyOf,
-    config: ProgressBoundLayer<P>,
+    pub(super) inner: F,
+    pub(super) method: BodyOf,
+    pub(super) config: ProgressBoundLayer<P>,
     /// It has been looked whether there is an attempt timeout around.
-    looked: bool,
-}
-
-impl<F, P> ProgressBoundFuture<F, P> {
-    pub(super) fn new(inner: F, method: BodyOf, config: ProgressBoundLayer<P>) -> Self {
-        Self {
-            inner,
-            method,
-            config,
-            looked: false,
-        }
-    }
+    pub(super) looked: bool,
 }
 
 fn look<F>(attempt_bound: bool) {

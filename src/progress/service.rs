@@ -39,7 +39,11 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let method = BodyOf::request(&request);
-        let config = self.config.clone();
-        ProgressBoundFuture::new(self.inner.call(request), method, config)
+        ProgressBoundFuture {
+            inner: self.inner.call(request),
+            method,
+            config: self.config.clone(),
+            looked: false,
+        }
     }
 }

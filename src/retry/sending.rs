@@ -40,6 +40,27 @@ pub(super) struct Sending<Request> {
     pub(super) token: Option<Token>,
 }
 
+/// What the scope says of retries.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    attempts: Setting<u32>,
+    retry: Setting<()>,
+    /// This call is made on behalf of a client that retries.
+    nested: bool,
+}
+
+impl Said {
+    #[inline]
+    fn of(scope: &mut Scope) -> Self {
+        let overrides = scope.overrides.as_ref();
+        Self {
+            attempts: overrides.map_or(Setting::Inherit, |o| o.attempts),
+            retry: overrides.map_or(Setting::Inherit, |o| o.retry),
+            nested: scope.inside_retry,
+        }
+    }
+}
+
 /// What is being polled or called is an attempt.
 #[must_use = "it is an attempt for as long as this lives"]
 pub(super) struct InAttempt<'a> {
@@ -86,49 +107,42 @@ impl<Request> Sending<Request> {
 
     /// What the call allows, overrides included.
     pub(super) fn plan<C, Y>(&mut self, rules: &Rules<C, Y>) -> Plan {
-        let (attempts, retry, nested) = self.call.with(|scope| {
-            let (attempts, retry) = scope
-                .overrides
-                .as_ref()
-                .map_or((Setting::Inherit, Setting::Inherit), |o| {
-                    (o.attempts, o.retry)
-                });
-            (
-                attempts.over(Some(rules.attempts)),
-                retry,
-                scope.inside_retry,
-            )
-        });
-        let repeat = match retry {
-            Setting::Inherit => self.by_request,
-            Setting::Off => Repeat::Never,
-            Setting::Set(()) => Repeat::Always,
-        };
+        let said = self.call.with(Said::of);
+        self.plan_where(rules, said)
+    }
+
+    #[inline]
+    fn plan_where<C, Y>(&self, rules: &Rules<C, Y>, said: Said) -> Plan {
         Plan {
-            attempts: if rules.defer_to_caller && nested {
+            attempts: if rules.defer_to_caller && said.nested {
                 1
             } else {
-                attempts.unwrap_or(1).max(1)
+                said.attempts.over(Some(rules.attempts)).unwrap_or(1).max(1)
             },
-            repeat,
+            repeat: match said.retry {
+                Setting::Inherit => self.by_request,
+                Setting::Off => Repeat::Never,
+                Setting::Set(()) => Repeat::Always,
+            },
             unprocessed: rules.retry_unprocessed
                 && !self.unprocessed_spent
-                && retry != Setting::Off,
+                && said.retry != Setting::Off,
         }
     }
 
     /// Puts what is known of the attempt into the scope of the call.
+    #[inline]
     pub(super) fn begin<C, Y>(&mut self, rules: &Rules<C, Y>) {
         let (attempt, started, delay) = (self.attempt, self.attempt_started, self.delay);
-        self.retrying = self.plan(rules).may_follow(1);
-        let nested = self.call.with(|scope| {
+        let said = self.call.with(|scope| {
             scope.retry = RetryPart::Active;
             if scope.attempt != attempt || scope.attempt_started != Some(started) {
                 scope.begin_attempt(attempt, started, delay);
             }
-            scope.inside_retry
+            Said::of(scope)
         });
-        if nested && rules.attempts > 1 && !mem::replace(&mut self.told_of_nesting, true) {
+        self.retrying = self.plan_where(rules, said).may_follow(1);
+        if said.nested && rules.attempts > 1 && !mem::replace(&mut self.told_of_nesting, true) {
             rules.listeners.raise(|| Event {
                 attempt,
                 ..Event::new(EventKind::NestedRetry)
