@@ -120,12 +120,23 @@ where
         let entered = this.call.enter();
         let polled = inner.poll(cx);
         drop(entered);
-        if let Poll::Ready(result) = polled {
-            let result = result.map_err(Into::into);
-            return Poll::Ready(match this.timed_out_by_a_stall(&result) {
-                Some(ceiling) => this.timed_out(ceiling),
-                None => this.ended(result),
-            });
+        match polled {
+            Poll::Pending => {}
+            // By reference, since a response is large.
+            Poll::Ready(Ok(response)) => {
+                this.ended(Ok(&response));
+                return Poll::Ready(Ok(response));
+            }
+            Poll::Ready(Err(error)) => {
+                let error = error.into();
+                return Poll::Ready(Err(match this.timed_out_by_a_stall(&error) {
+                    Some(ceiling) => this.timed_out(ceiling),
+                    None => {
+                        this.ended(Err(&error));
+                        error
+                    }
+                }));
+            }
         }
 
         if let Membership::Own(opened) = this.call {
@@ -148,13 +159,14 @@ where
             ceiling.at,
             cx
         ));
-        Poll::Ready(this.timed_out(ceiling))
+        Poll::Ready(Err(this.timed_out(ceiling)))
     }
 }
 
 impl<F, C> Projected<'_, F, C> {
     /// The inner future is ready with `result`.
-    fn ended<Res>(mut self, result: Result<Res, BoxError>) -> Result<Res, BoxError>
+    #[inline]
+    fn ended<Res>(&mut self, result: Result<&Res, &BoxError>)
     where
         C: Classify<Res>,
     {
@@ -172,12 +184,11 @@ impl<F, C> Projected<'_, F, C> {
                 self.ceiling()
             };
             self.report_if_orphaned(ceiling, now);
-            self.measure(&result, ceiling, now);
+            self.measure(result, ceiling, now);
         }
         if let Membership::Own(opened) = self.call {
-            opened.conclude(judge(&self.terms.classifier, &result));
+            opened.conclude(judge(&self.terms.classifier, result));
         }
-        result
     }
 
     /// Whether the attempt has ended below any ceiling it can have: the smaller of the attempt timeout and
@@ -195,7 +206,7 @@ impl<F, C> Projected<'_, F, C> {
 
     fn measure<Res>(
         &mut self,
-        result: &Result<Res, BoxError>,
+        result: Result<&Res, &BoxError>,
         ceiling: Option<Effective>,
         now: Instant,
     ) where
@@ -219,14 +230,14 @@ impl<F, C> Projected<'_, F, C> {
 
     /// The ceiling of an attempt whose buffered body stalled when the attempt's own time was over as
     /// well: with equal bounds it is the attempt that timed out (rule 34).
-    fn timed_out_by_a_stall<Res>(&mut self, result: &Result<Res, BoxError>) -> Option<Effective> {
-        let stalled = result.as_ref().is_err_and(|e| e.is::<AttemptStalled>());
+    fn timed_out_by_a_stall(&mut self, error: &BoxError) -> Option<Effective> {
+        let stalled = error.is::<AttemptStalled>();
         let ceiling = stalled.then(|| self.ceiling()).flatten()?;
         (ceiling.bound != Bound::Deadline && Instant::now() >= ceiling.at).then_some(ceiling)
     }
 
     /// The ceiling has been reached.
-    fn timed_out<Res>(mut self, ceiling: Effective) -> Result<Res, BoxError> {
+    fn timed_out(&mut self, ceiling: Effective) -> BoxError {
         let now = Instant::now();
         // What is beneath is cut, and not abandoned by its caller. The call around goes on.
         let exchange =
@@ -241,7 +252,7 @@ impl<F, C> Projected<'_, F, C> {
 
         if ceiling.bound == Bound::Deadline {
             // Nobody above in this task would end it: this one was carried here.
-            return Err(self.call.exceeded(now).into());
+            return self.call.exceeded(now).into();
         }
         let timed_out: BoxError = Box::new(AttemptTimedOut {
             ceiling: ceiling.ceiling,
@@ -256,7 +267,7 @@ impl<F, C> Projected<'_, F, C> {
                 error: Some(&*timed_out),
             });
         }
-        Err(timed_out)
+        timed_out
     }
 
     fn measure_cut(&mut self, ceiling: Effective, now: Instant) {
@@ -328,11 +339,11 @@ impl<F, C> Projected<'_, F, C> {
 
 fn judge<'a, Res>(
     classifier: &impl Classify<Res>,
-    result: &'a Result<Res, BoxError>,
+    result: Result<&'a Res, &'a BoxError>,
 ) -> Judged<'a> {
     Judged {
         verdict: verdict_of(classifier, result),
-        status: result.as_ref().ok().and_then(|r| classifier.status(r)),
-        error: result.as_ref().err().map(|e| &**e as _),
+        status: result.ok().and_then(|r| classifier.status(r)),
+        error: result.err().map(|e| &**e as _),
     }
 }

@@ -59,11 +59,11 @@ where
         });
         // The inner future is made in its place: it can be large.
         AttemptTimeoutFuture {
-            inner: {
+            inner: Some({
                 let _entered = call.enter();
                 let _fresh = read.is_none().then(FreshClock::begin);
-                Some(self.inner.call(request))
-            },
+                self.inner.call(request)
+            }),
             timer: None,
             guest: Guest::default(),
             started,

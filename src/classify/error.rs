@@ -44,7 +44,7 @@ pub(crate) fn verdict_of_error(error: &(dyn Error + 'static)) -> Verdict {
 /// attempt that was cut is transient (rule 10), and a call that ended is over.
 pub(crate) fn verdict_of<Res>(
     classifier: &impl Classify<Res>,
-    result: &Result<Res, BoxError>,
+    result: Result<&Res, &BoxError>,
 ) -> Verdict {
     match result {
         Ok(response) => classifier.classify(Ok(response)),

@@ -97,10 +97,30 @@ where
             this.inner.set(None);
         }
         drop(entered);
-        if let Poll::Ready(result) = polled {
-            this.timer.set(None);
-            wake_guests(call, cx);
-            return Poll::Ready(conclude(call, result.map_err(Into::into)));
+        match polled {
+            Poll::Pending => {}
+            // By reference, since a response is large.
+            Poll::Ready(Ok(response)) => {
+                this.timer.set(None);
+                wake_guests(call, cx);
+                call.conclude(Judged {
+                    verdict: Verdict::Ok,
+                    status: None,
+                    error: None,
+                });
+                return Poll::Ready(Ok(response));
+            }
+            Poll::Ready(Err(error)) => {
+                this.timer.set(None);
+                wake_guests(call, cx);
+                let error = error.into();
+                call.conclude(Judged {
+                    verdict: verdict_of_error(&*error),
+                    status: None,
+                    error: Some(&*error),
+                });
+                return Poll::Ready(Err(error));
+            }
         }
         call.goes_on();
         let Some(deadline) = call.scope.deadline else {
@@ -157,20 +177,4 @@ fn wake_guests(call: &Opened, cx: &Context<'_>) {
     if call.scope.host.has_guests() {
         cx.waker().wake_by_ref();
     }
-}
-
-fn conclude<Res>(call: &mut Opened, result: Result<Res, BoxError>) -> Result<Res, BoxError> {
-    match &result {
-        Ok(_) => call.conclude(Judged {
-            verdict: Verdict::Ok,
-            status: None,
-            error: None,
-        }),
-        Err(error) => call.conclude(Judged {
-            verdict: verdict_of_error(&**error),
-            status: None,
-            error: Some(&**error),
-        }),
-    }
-    result
 }

@@ -44,14 +44,21 @@ where
             inherit: self.config.inherit,
         };
         config.apply(&mut call);
+        if call.scope.never_begins() {
+            return DeadlineFuture {
+                inner: None,
+                timer: None,
+                alarm: Alarm::default(),
+                call,
+                config,
+            };
+        }
         // The inner future is made in its place: it can be large.
         DeadlineFuture {
-            inner: if call.scope.never_begins() {
-                None
-            } else {
+            inner: Some({
                 let _entered = call.enter_call();
-                Some(self.inner.call(request))
-            },
+                self.inner.call(request)
+            }),
             timer: None,
             alarm: Alarm::default(),
             call,

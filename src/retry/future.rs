@@ -32,7 +32,9 @@ pub struct RetryFuture<S: Service<Request>, Request, C, Y> {
     /// What the next attempt is sent with, where there can be one. It is not ready, and holds no
     /// permit, while an attempt runs or a backoff is slept.
     pub(super) service: Option<S>,
-    pub(super) sending: Sending<Request>,
+    /// The request for the next attempt, made before this one was sent.
+    pub(super) copy: Option<Request>,
+    pub(super) sending: Sending,
     pub(super) rules: Arc<Rules<C, Y>>,
 }
 
@@ -118,12 +120,22 @@ where
                     let entered = sending.call.enter();
                     this.state.set(State::Done);
                     drop(entered);
-                    let result = result.map_err(Into::into);
-                    let judged = Judgement::of(&rules.classifier, &result);
-                    if sending.end_plainly(rules, judged) {
-                        return Poll::Ready(result);
-                    }
-                    match sending.after_attempt(rules, judged, result) {
+                    let (judged, result) = match result {
+                        Ok(response) => {
+                            let judged = Judgement::of(&rules.classifier, Ok(&response));
+                            if sending.end_plainly(rules, judged) {
+                                return Poll::Ready(Ok(response));
+                            }
+                            (judged, Ok(response))
+                        }
+                        Err(error) => {
+                            let error = error.into();
+                            let judged = Judgement::of(&rules.classifier, Err(&error));
+                            (judged, Err(error))
+                        }
+                    };
+                    let has_copy = this.copy.is_some();
+                    match sending.after_attempt(rules, judged, result, has_copy) {
                         Step::Return(result) => return Poll::Ready(result),
                         Step::Wait { delay, .. } if delay.is_zero() => {
                             this.state.set(State::Readying);
@@ -181,10 +193,12 @@ where
                         this.state.set(State::Done);
                         return Poll::Ready(Err(sending.call.exceeded(now).into()));
                     }
-                    let Some(request) = sending.copy.take() else {
+                    let Some(request) = this.copy.take() else {
                         return Poll::Pending; // see above
                     };
-                    sending.next_attempt(rules, &request, now);
+                    if sending.next_attempt(rules, now) {
+                        *this.copy = rules.copy.copy(&request);
+                    }
                     // This instance was readied: it is the one that is called (rule 27).
                     let in_attempt = sending.enter_attempt();
                     let fresh = FreshClock::begin();

@@ -29,10 +29,14 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    pub(super) fn of<Res>(classifier: &impl Classify<Res>, result: &Result<Res, BoxError>) -> Self {
+    #[inline]
+    pub(super) fn of<Res>(
+        classifier: &impl Classify<Res>,
+        result: Result<&Res, &BoxError>,
+    ) -> Self {
         Self {
             verdict: verdict_of(classifier, result),
-            status: result.as_ref().ok().and_then(|r| classifier.status(r)),
+            status: result.ok().and_then(|r| classifier.status(r)),
         }
     }
 }
@@ -41,7 +45,7 @@ fn error_of<Res>(result: &Result<Res, BoxError>) -> Option<&(dyn Error + 'static
     result.as_ref().err().map(|e| &**e as _)
 }
 
-impl<Request> Sending<Request> {
+impl Sending {
     /// Ends a call whose attempt has succeeded, where there is nothing to tell of it: none has failed, and
     /// nobody listens. Whether that is so.
     #[inline]
@@ -85,6 +89,7 @@ impl<Request> Sending<Request> {
         rules: &Rules<C, Y>,
         judged: Judgement,
         result: Result<Res, BoxError>,
+        has_copy: bool,
     ) -> Step<Res>
     where
         C: Classify<Res>,
@@ -98,7 +103,7 @@ impl<Request> Sending<Request> {
             }
             Step::Return(self.end(EventKind::Succeeded, StopReason::Success, judged, result))
         } else {
-            self.after_failure(rules, judged, result)
+            self.after_failure(rules, judged, result, has_copy)
         }
     }
 
@@ -107,6 +112,7 @@ impl<Request> Sending<Request> {
         rules: &Rules<C, Y>,
         judged: Judgement,
         result: Result<Res, BoxError>,
+        has_copy: bool,
     ) -> Step<Res>
     where
         C: Classify<Res>,
@@ -119,7 +125,6 @@ impl<Request> Sending<Request> {
             .call
             .with(|scope| (scope.deadline, scope.normal, scope.criticality));
         let left = deadline.map(|at| at.saturating_duration_since(now));
-        let has_copy = self.copy.is_some();
         self.keep(entry);
 
         let attempt = self.attempt;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::budget::Token;
-use super::copy::CopyRequest;
 use super::decision::Plan;
 use super::layer::Rules;
 use super::repeatable::Repeat;
@@ -18,7 +17,7 @@ use crate::event::{Event, EventKind};
 use crate::key::Key;
 
 /// What is known of the call, apart from the futures in it.
-pub(super) struct Sending<Request> {
+pub(super) struct Sending {
     pub(super) call: Membership,
     pub(super) started: Instant,
     pub(super) key: Key,
@@ -34,8 +33,6 @@ pub(super) struct Sending<Request> {
     attempt_started: Instant,
     /// The backoff before this attempt, or before the next one while it is slept.
     pub(super) delay: Duration,
-    /// The request for the next attempt, made before this one was sent.
-    pub(super) copy: Option<Request>,
     /// What the next attempt costs; taken when it was decided on.
     pub(super) token: Option<Token>,
 }
@@ -69,7 +66,7 @@ pub(super) struct InAttempt<'a> {
     _call: Option<Entered<'a>>,
 }
 
-impl<Request> Sending<Request> {
+impl Sending {
     pub(super) fn new(call: Membership, started: Instant, key: Key, by_request: Repeat) -> Self {
         Self {
             call,
@@ -82,7 +79,6 @@ impl<Request> Sending<Request> {
             attempt: 1,
             attempt_started: started,
             delay: Duration::ZERO,
-            copy: None,
             token: None,
         }
     }
@@ -150,26 +146,18 @@ impl<Request> Sending<Request> {
         }
     }
 
-    /// The next attempt begins now, with `request`.
-    pub(super) fn next_attempt<C, Y>(
-        &mut self,
-        rules: &Rules<C, Y>,
-        request: &Request,
-        now: Instant,
-    ) where
-        Y: CopyRequest<Request>,
-    {
+    /// The next attempt begins now. Whether another can follow it, so that its request has to be copied.
+    pub(super) fn next_attempt<C, Y>(&mut self, rules: &Rules<C, Y>, now: Instant) -> bool {
         self.attempt = self.attempt.saturating_add(1);
         self.attempt_started = now;
-        if self.plan(rules).may_follow(self.attempt) {
-            self.copy = rules.copy.copy(request);
-        }
+        let may_follow = self.plan(rules).may_follow(self.attempt);
         let (attempt, started, delay) = (self.attempt, self.attempt_started, self.delay);
         self.call
             .with(|scope| scope.begin_attempt(attempt, started, delay));
         if let Some(token) = self.token.take() {
             token.spend();
         }
+        may_follow
     }
 
     /// It is dropped before it ended: where that is in the scope of its call, another may join it.

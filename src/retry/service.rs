@@ -72,12 +72,14 @@ where
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
-        if sending.may_repeat() {
-            sending.copy = self.rules.copy.copy(&request);
-        }
+        let copy = if sending.may_repeat() {
+            self.rules.copy.copy(&request)
+        } else {
+            None
+        };
         // Where a retry can follow, the instance that was readied goes along, since it is the one
         // that has to be called, and a clone takes its place. Otherwise it stays.
-        let mut again = sending.copy.is_some().then(|| {
+        let mut again = copy.is_some().then(|| {
             let clone = self.inner.clone();
             mem::replace(&mut self.inner, clone)
         });
@@ -90,6 +92,7 @@ where
                 readied.call(request)
             }),
             service: again,
+            copy,
             sending,
             rules: Arc::clone(&self.rules),
         }
