@@ -75,10 +75,15 @@ fn ours() -> Estimate {
 fn sketches() -> [(&'static str, Box<dyn Sketch>); 3] {
     [
         ("tower-deadline", Box::new(ours())),
-        ("tdigest under a mutex", Box::new(Mutex::new(TDigest::new_with_size(100)))),
+        (
+            "tdigest under a mutex",
+            Box::new(Mutex::new(TDigest::new_with_size(100))),
+        ),
         (
             "hdrhistogram under a mutex",
-            Box::new(Mutex::new(Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap())),
+            Box::new(Mutex::new(
+                Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap(),
+            )),
         ),
     ]
 }
@@ -86,7 +91,9 @@ fn sketches() -> [(&'static str, Box<dyn Sketch>); 3] {
 /// Latencies around 40 ms, the same for everybody.
 fn latencies() -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(1);
-    (0..RECORDS).map(|_| (-(1.0 - rng.f64()).ln() * 40e6) as u64 + 1).collect()
+    (0..RECORDS)
+        .map(|_| (-(1.0 - rng.f64()).ln() * 40e6) as u64 + 1)
+        .collect()
 }
 
 /// Nanoseconds a record takes each of so many threads.
@@ -109,7 +116,10 @@ fn record(sketch: &dyn Sketch, latencies: &[u64], threads: usize) -> f64 {
             .collect();
         handles.into_iter().map(|h| h.join().unwrap()).collect()
     });
-    took.iter().map(|t| t.as_nanos() as f64 / RECORDS as f64).sum::<f64>() / threads as f64
+    took.iter()
+        .map(|t| t.as_nanos() as f64 / RECORDS as f64)
+        .sum::<f64>()
+        / threads as f64
 }
 
 fn read(sketch: &dyn Sketch) -> f64 {
@@ -189,12 +199,21 @@ fn main() {
         println!("{all:#}");
         return;
     }
-    println!("{:28} {:>12} {:>12} {:>10}", "ns", "record, 1 thr", "record, 2 thr", "read");
+    println!(
+        "{:28} {:>12} {:>12} {:>10}",
+        "ns", "record, 1 thr", "record, 2 thr", "read"
+    );
     for (name, [one, two, read]) in names.iter().zip(&table) {
         println!("{name:28} {one:12.1} {two:12.1} {read:10.1}");
     }
     println!("\nrecording on two threads: {ratio:.2} of a mutex around tdigest");
-    println!("of a million records: p99.9 {} ns, slowest {} ns", recorded.0, recorded.1);
-    println!("of a million times nothing: p99.9 {} ns, slowest {} ns", empty.0, empty.1);
+    println!(
+        "of a million records: p99.9 {} ns, slowest {} ns",
+        recorded.0, recorded.1
+    );
+    println!(
+        "of a million times nothing: p99.9 {} ns, slowest {} ns",
+        empty.0, empty.1
+    );
     println!("samples that there was no room for: {}", estimate.lost());
 }

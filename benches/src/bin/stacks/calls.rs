@@ -10,6 +10,7 @@ use std::future::Future;
 use http::Method;
 use tower::ServiceExt;
 
+use crate::allocations::allocations;
 use crate::rounds::{Measured, Variant};
 use crate::stacks::{self, Req, Stack};
 use crate::work::{Answering, Answers, small, typical};
@@ -61,25 +62,52 @@ pub(crate) struct Work {
     pub(crate) answers: Answers,
     pub(crate) request: Req,
     pub(crate) driver: bool,
+    /// What its ratio is called.
+    pub(crate) ratio: Option<&'static str>,
+}
+
+impl Work {
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.request.method() == Method::GET
+    }
 }
 
 pub(crate) fn works() -> Vec<Work> {
-    let work = |name, answers, request, driver| Work {
+    let work = |name, answers, request, driver, ratio| Work {
         name,
         answers,
         request,
         driver,
+        ratio,
     };
-    let get = Method::GET;
-    let post = Method::POST;
+    let (at_once, once) = (Answers::AtOnce, Answers::PendingOnce);
+    let (get, post) = (|| Method::GET, || Method::POST);
     vec![
-        work("ready, small", Answers::AtOnce, small(get.clone()), false),
-        work("ready, typical", Answers::AtOnce, typical(get.clone()), false),
-        work("ready, typical, single", Answers::AtOnce, typical(post.clone()), false),
-        work("ready, small, single", Answers::AtOnce, small(post), false),
-        work("pending once, small", Answers::PendingOnce, small(get.clone()), false),
-        work("pending once, typical", Answers::PendingOnce, typical(get.clone()), false),
-        work("driver, small", Answers::PendingOnce, small(get), true),
+        work("ready, small", at_once, small(get()), false, None),
+        work(
+            "ready, typical",
+            at_once,
+            typical(get()),
+            false,
+            Some("ready_retryable_vs_tower"),
+        ),
+        work(
+            "ready, typical, single",
+            at_once,
+            typical(post()),
+            false,
+            Some("ready_single_vs_tower"),
+        ),
+        work("ready, small, single", at_once, small(post()), false, None),
+        work("pending once, small", once, small(get()), false, None),
+        work(
+            "pending once, typical",
+            once,
+            typical(get()),
+            false,
+            Some("pending_vs_tower"),
+        ),
+        work("driver, small", once, small(get()), true, None),
     ]
 }
 
@@ -89,14 +117,28 @@ pub(crate) const RESILIENCE: &str = "tower-resilience";
 pub(crate) const ALIKE: &str = "ours, alike";
 pub(crate) const FULL: &str = "ours, full";
 
-/// Runs one variant of one kind of work so many times, for somebody who counts instructions.
+/// Runs one variant of one kind of work so many times, for somebody who counts.
 pub(crate) fn child(runtime: &tokio::runtime::Runtime, name: &str, work: &str, n: u32) {
+    counted(runtime, name, work, n);
+}
+
+/// The same; the allocations of the calls.
+pub(crate) fn counted(runtime: &tokio::runtime::Runtime, name: &str, work: &str, n: u32) -> u64 {
     let works = works();
-    let work = works.iter().find(|w| w.name == work).expect("a work of this name");
+    let work = works
+        .iter()
+        .find(|w| w.name == work)
+        .expect("a work of this name");
     let _in_runtime = runtime.enter();
     let mut variants = variants(runtime, work);
-    let variant = variants.iter_mut().find(|v| v.name == name);
-    (variant.expect("a variant of this name").run)(n);
+    let variant = variants
+        .iter_mut()
+        .find(|v| v.name == name)
+        .expect("a variant of this name");
+    (variant.run)(n); // warm
+    allocations(|| {
+        (variant.run)(n);
+    })
 }
 
 /// Every variant, for one kind of work.

@@ -25,11 +25,7 @@ pub(crate) struct ByNumber(u32);
 impl<B, E> Policy<Req, Response<B>, E> for ByNumber {
     type Future = std::future::Ready<()>;
 
-    fn retry(
-        &mut self,
-        _: &mut Req,
-        result: &mut Result<Response<B>, E>,
-    ) -> Option<Self::Future> {
+    fn retry(&mut self, _: &mut Req, result: &mut Result<Response<B>, E>) -> Option<Self::Future> {
         let failed = match result {
             Ok(response) => response.status().is_server_error(),
             Err(_) => true,
@@ -47,12 +43,8 @@ impl<B, E> Policy<Req, Response<B>, E> for ByNumber {
 
 /// What each stack can be put around.
 pub(crate) trait Inner:
-    Service<
-        Req,
-        Response = Response<Self::Body>,
-        Error = Self::Failure,
-        Future: Send + 'static,
-    > + Clone
+    Service<Req, Response = Response<Self::Body>, Error = Self::Failure, Future: Send + 'static>
+    + Clone
     + Send
     + 'static
 {
@@ -74,13 +66,16 @@ where
 }
 
 /// A stack of services that answer with some body.
-pub(crate) trait Stack: Service<Req, Response = Response<Self::Out>> + Clone + 'static {
-    type Out;
+pub(crate) trait Stack:
+    Service<Req, Response = Response<Self::Out>> + Clone + 'static
+{
+    type Out: http_body::Body;
 }
 
 impl<S, B> Stack for S
 where
     S: Service<Req, Response = Response<B>> + Clone + 'static,
+    B: http_body::Body,
 {
     type Out = B;
 }
@@ -120,7 +115,11 @@ pub(crate) fn resilience_three<S: Inner>(inner: S) -> impl Stack<Future: Send> {
 pub(crate) fn alike<S: Inner>(inner: S) -> impl Stack<Error = BoxError, Future: Send> {
     ServiceBuilder::new()
         .layer(DeadlineLayer::new(DEADLINE))
-        .layer(RetryLayer::http().budget(RetryBudget::none()).key(OneDependency))
+        .layer(
+            RetryLayer::http()
+                .budget(RetryBudget::none())
+                .key(OneDependency),
+        )
         .layer(AttemptTimeoutLayer::http(ATTEMPT).key(OneDependency))
         .layer(ProgressBoundLayer::new(ATTEMPT))
         .service(inner)
