@@ -27,26 +27,24 @@ pub(super) fn effective(
     measured: Option<Duration>,
     deadline: Option<Instant>,
 ) -> Option<Effective> {
-    let from_start = |ceiling: Option<Duration>, bound| {
-        let ceiling = ceiling?;
-        Some(Effective {
-            at: started.checked_add(ceiling)?,
-            ceiling,
-            bound,
-        })
-    };
-    let own = from_start(timeout, Bound::AttemptTimeout);
-    let measured = from_start(measured, Bound::Measured);
-    let left = deadline.map(|at| Effective {
+    let mut smallest = deadline.map(|at| Effective {
         at,
         ceiling: at.saturating_duration_since(started),
         bound: Bound::Deadline,
     });
-    // `min_by_key` keeps the first of equals.
-    [left, own, measured]
-        .into_iter()
-        .flatten()
-        .min_by_key(|e| e.at)
+    // Compared by how long, since instants take longer to make.
+    let mut lower_to = |ceiling: Option<Duration>, bound| {
+        let Some(ceiling) = ceiling else { return };
+        if smallest.is_some_and(|smallest| smallest.ceiling <= ceiling) {
+            return;
+        }
+        if let Some(at) = started.checked_add(ceiling) {
+            smallest = Some(Effective { at, ceiling, bound });
+        }
+    };
+    lower_to(timeout, Bound::AttemptTimeout);
+    lower_to(measured, Bound::Measured);
+    smallest
 }
 
 #[cfg(test)]

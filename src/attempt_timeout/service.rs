@@ -44,12 +44,23 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         // The layer that opened the call, or began this attempt, has just read the clock; and its reading
         // serves what is beneath as well.
-        let read =
-            with_current(|scope| scope.attempt_started.filter(|_| scope.call && scope.fresh));
-        let started = read.unwrap_or_else(Instant::now);
         let bounds = self.timeout.is_some() || self.measured.is_some();
         let joins = |scope: &mut Scope| Terms::<C>::join(scope, bounds);
-        let mut call = Membership::new(&self.listeners, started, joins);
+        let (joined, read) = with_current(|scope| {
+            if scope.call {
+                joins(scope);
+            }
+            (
+                scope.call,
+                scope.attempt_started.filter(|_| scope.in_stack()),
+            )
+        });
+        let started = read.unwrap_or_else(Instant::now);
+        let mut call = if joined {
+            Membership::Joined
+        } else {
+            Membership::open(&self.listeners, started, true)
+        };
         if let Membership::Own(opened) = &mut call {
             joins(&mut opened.scope);
         }

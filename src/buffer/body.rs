@@ -107,7 +107,8 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
 /// and then the rest as it arrives.
 #[pin_project]
 pub struct BufferedBody<B> {
-    prefix: Prefix,
+    /// Nothing where the body is as it came, which is the rule; a response is moved a few times.
+    prefix: Option<Box<Prefix>>,
     #[pin]
     rest: Rest<B>,
 }
@@ -125,21 +126,21 @@ enum Rest<B> {
 impl<B> BufferedBody<B> {
     pub(super) fn whole(prefix: Prefix) -> Self {
         Self {
-            prefix,
+            prefix: Some(Box::new(prefix)),
             rest: Rest::None,
         }
     }
 
     pub(crate) fn untouched(body: B) -> Self {
         Self {
-            prefix: Prefix::default(),
+            prefix: None,
             rest: Rest::Untouched(body),
         }
     }
 
     pub(super) fn live(prefix: Prefix, body: Pin<Box<B>>) -> Self {
         Self {
-            prefix,
+            prefix: Some(Box::new(prefix)),
             rest: Rest::Live(body),
         }
     }
@@ -156,7 +157,7 @@ impl<B> BufferedBody<B> {
 impl<B> fmt::Debug for BufferedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferedBody")
-            .field("buffered", &self.prefix.len())
+            .field("buffered", &self.prefix.as_ref().map_or(0, |p| p.len()))
             .field("live", &self.rest().is_some())
             .finish_non_exhaustive()
     }
@@ -175,8 +176,10 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
-        if let Some(frame) = this.prefix.pop() {
-            return Poll::Ready(Some(Ok(frame)));
+        if let Some(prefix) = this.prefix {
+            if let Some(frame) = prefix.pop() {
+                return Poll::Ready(Some(Ok(frame)));
+            }
         }
         let polled = match this.rest.project() {
             RestProj::None => return Poll::Ready(None),
@@ -196,13 +199,16 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.prefix.frames.is_empty() && self.rest().is_none_or(Body::is_end_stream)
+        let read = self.prefix.as_ref();
+        read.is_none_or(|prefix| prefix.frames.is_empty())
+            && self.rest().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let buffered = self.prefix.data as u64;
+        let prefix = self.prefix.as_ref();
+        let buffered = prefix.map_or(0, |prefix| prefix.data as u64);
         let Some(rest) = self.rest() else {
-            if !self.prefix.has_trailers() {
+            if !prefix.is_some_and(|prefix| prefix.has_trailers()) {
                 return SizeHint::with_exact(buffered);
             }
             let mut at_least = SizeHint::new();

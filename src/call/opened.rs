@@ -303,19 +303,11 @@ pub(crate) enum Membership {
 }
 
 impl Membership {
-    /// Takes part in the call around, where `joins` says it can; else opens one.
-    #[inline]
-    pub(crate) fn new(
-        listeners: &Listeners,
-        started: Instant,
-        joins: impl FnOnce(&mut Scope) -> bool,
-    ) -> Self {
-        let around = with_current(|scope| scope.call.then(|| joins(scope)));
-        if around == Some(true) {
-            return Self::Joined;
-        }
+    /// Opens a call, where there was none to take part in (then it may turn up later), or none that could
+    /// be joined.
+    pub(crate) fn open(listeners: &Listeners, started: Instant, may_join: bool) -> Self {
         let mut opened = Opened::open(listeners.clone(), started);
-        opened.may_join = around.is_none();
+        opened.may_join = may_join;
         Self::Own(opened)
     }
 

@@ -1,7 +1,6 @@
 //! A body that says when it has stalled.
 
 use std::fmt;
-use std::future::Future;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,13 +9,14 @@ use std::time::Duration;
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep};
 
 use super::gap::Gap;
 use super::predicate::{AnyBytes, Progress};
 use crate::call::with_current;
 use crate::error::{AttemptStalled, BoxError};
 use crate::event::{Event, EventKind, Listeners};
+use crate::timer;
 
 /// A body whose reads fail with [`AttemptStalled`] when nothing arrives for the length of a gap.
 ///
@@ -50,13 +50,22 @@ pub struct ProgressBody<B, P = AnyBytes> {
     #[pin]
     inner: Option<B>,
     /// Nothing where the body is not bounded.
-    gap: Option<Gap>,
-    /// Made at the first read that has to wait; after that it is moved only when it fires.
-    timer: Option<Pin<Box<Sleep>>>,
+    bound: Option<Duration>,
+    /// Made at the first read that has to wait.
+    waiting: Option<Pin<Box<Waiting>>>,
     predicate: P,
     bytes: u64,
     frames: u64,
     listeners: Listeners,
+}
+
+/// The clock of a body that has had to wait.
+#[pin_project]
+struct Waiting {
+    gap: Gap,
+    /// It is moved only when it fires.
+    #[pin]
+    timer: Option<Sleep>,
 }
 
 impl<B> ProgressBody<B> {
@@ -71,8 +80,8 @@ impl<B, P> ProgressBody<B, P> {
     pub fn progress_when<Q: Progress>(self, predicate: Q) -> ProgressBody<B, Q> {
         ProgressBody {
             inner: self.inner,
-            gap: self.gap,
-            timer: self.timer,
+            bound: self.bound,
+            waiting: self.waiting,
             predicate,
             bytes: self.bytes,
             frames: self.frames,
@@ -92,8 +101,8 @@ impl<B, P> ProgressBody<B, P> {
     ) -> Self {
         Self {
             inner: Some(inner),
-            gap: gap.map(Gap::new),
-            timer: None,
+            bound: gap,
+            waiting: None,
             predicate,
             bytes: 0,
             frames: 0,
@@ -105,7 +114,7 @@ impl<B, P> ProgressBody<B, P> {
 impl<B, P> fmt::Debug for ProgressBody<B, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProgressBody")
-            .field("gap", &self.gap.map(|g| g.bound()))
+            .field("gap", &self.bound)
             .field("bytes", &self.bytes)
             .field("frames", &self.frames)
             .finish_non_exhaustive()
@@ -137,31 +146,42 @@ where
                     *this.bytes = this.bytes.saturating_add(data.remaining() as u64);
                     *this.frames = this.frames.saturating_add(1);
                 }
-                if let Some(gap) = this.gap {
-                    if data.is_none_or(|data| is_progress(this.predicate, data)) {
-                        gap.progress();
-                    } else if gap.is_outstanding() {
-                        gap.no_progress(Instant::now());
+                if this.bound.is_some() {
+                    // The predicate sees every frame.
+                    let progress = data.is_none_or(|data| is_progress(this.predicate, data));
+                    if let Some(waiting) = this.waiting {
+                        let gap = waiting.as_mut().project().gap;
+                        if progress {
+                            gap.progress();
+                        } else if gap.is_outstanding() {
+                            gap.no_progress(Instant::now());
+                        }
                     }
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(end) => {
-                *this.timer = None;
+                *this.waiting = None;
                 Poll::Ready(end.map(|frame| frame.map_err(Into::into)))
             }
             Poll::Pending => {
-                let Some(gap) = this.gap else {
+                let Some(bound) = *this.bound else {
                     return Poll::Pending;
                 };
-                ready!(poll_stall(gap, this.timer, cx));
+                let waiting = this.waiting.get_or_insert_with(|| {
+                    Box::pin(Waiting {
+                        gap: Gap::new(bound),
+                        timer: None,
+                    })
+                });
+                ready!(waiting.as_mut().poll_stall(cx));
                 let stalled = AttemptStalled {
-                    gap: gap.bound(),
+                    gap: bound,
                     bytes: *this.bytes,
                     frames: *this.frames,
                 };
                 this.inner.set(None);
-                *this.timer = None;
+                *this.waiting = None;
                 // Where the body is read inside an attempt, this is that attempt's failure (rule 34).
                 if !with_current(|scope| scope.call && scope.buffering) {
                     this.listeners.raise(|| Event {
@@ -186,29 +206,31 @@ where
     }
 }
 
-/// Ready when the pending read is a stall.
-///
-/// The clock decides; the timer is there to wake the task. It stands at the instant of an earlier
-/// read until it fires, which is never later than that of this one.
-fn poll_stall(
-    gap: &mut Gap,
-    timer: &mut Option<Pin<Box<Sleep>>>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let now = Instant::now();
-    let Some(at) = gap.pending(now) else {
-        return Poll::Pending;
-    };
-    if now >= at {
-        return Poll::Ready(());
+impl Waiting {
+    /// Ready when the pending read is a stall.
+    ///
+    /// The clock decides; the timer is there to wake the task. It stands at the instant of an earlier
+    /// read until it fires, which is never later than that of this one.
+    fn poll_stall(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let now = Instant::now();
+        let Some(at) = this.gap.pending(now) else {
+            return Poll::Pending;
+        };
+        if now >= at {
+            return Poll::Ready(());
+        }
+        let standing = this
+            .timer
+            .as_ref()
+            .as_pin_ref()
+            .map(|timer| timer.deadline());
+        ready!(timer::arm(this.timer.as_mut(), standing.unwrap_or(at), cx));
+        if standing.is_none_or(|standing| standing >= at) {
+            return Poll::Ready(());
+        }
+        timer::arm(this.timer, at, cx)
     }
-    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
-    ready!(timer.as_mut().poll(cx));
-    if timer.deadline() >= at {
-        return Poll::Ready(());
-    }
-    timer.as_mut().reset(at);
-    timer.as_mut().poll(cx)
 }
 
 /// Shows a frame to the predicate, in as many pieces as its buffer has.

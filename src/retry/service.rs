@@ -56,20 +56,19 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The layer that opened the call has just read the clock.
-        let (read, nested) = with_current(|scope| {
-            let in_stack = scope.in_stack();
-            (
-                scope.started.filter(|_| in_stack),
-                in_stack && scope.retrying,
-            )
-        });
-        if nested && self.rules.attempts > 1 && !self.rules.defer_to_caller {
+        let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
+        let around = with_current(Around::join);
+        if around.nested && self.rules.attempts > 1 && !self.rules.defer_to_caller {
             Trap::RetryInsideRetry.report_once::<Self>();
         }
+        // The layer that opened the call has just read the clock.
+        let read = around.started;
         let started = read.unwrap_or_else(Instant::now);
-        let call = Membership::new(&self.rules.listeners, started, Scope::join_as_retry);
-        let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
+        let call = if around.joined {
+            Membership::Joined
+        } else {
+            Membership::open(&self.rules.listeners, started, !around.call)
+        };
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
         let copy = if sending.may_repeat() {
@@ -95,6 +94,32 @@ where
             copy,
             sending,
             rules: Arc::clone(&self.rules),
+        }
+    }
+}
+
+/// What is around when the first attempt is begun.
+#[derive(Clone, Copy, Default)]
+struct Around {
+    /// There is a call.
+    call: bool,
+    /// It has been joined.
+    joined: bool,
+    /// When it began, if that was read just now.
+    started: Option<Instant>,
+    /// This is an attempt of a retry layer above.
+    nested: bool,
+}
+
+impl Around {
+    #[inline]
+    fn join(scope: &mut Scope) -> Self {
+        let in_stack = scope.in_stack();
+        Self {
+            call: scope.call,
+            started: scope.started.filter(|_| in_stack),
+            nested: in_stack && scope.retrying,
+            joined: scope.call && scope.join_as_retry(),
         }
     }
 }
