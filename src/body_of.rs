@@ -13,6 +13,7 @@ pub(crate) enum BodyOf {
 }
 
 impl BodyOf {
+    #[inline]
     pub(crate) fn request<B>(request: &Request<B>) -> Self {
         match *request.method() {
             Method::HEAD => Self::Head,
@@ -25,6 +26,7 @@ impl BodyOf {
     /// an upgrade or a tunnel is another protocol, whose silences are its own.
     ///
     /// [RFC 9110, 6.4.1]: https://www.rfc-editor.org/rfc/rfc9110#section-6.4.1
+    #[inline]
     pub(crate) fn arrives(self, status: StatusCode) -> bool {
         match self {
             Self::Head => false,

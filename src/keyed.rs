@@ -52,6 +52,7 @@ impl<T> Keyed<T> {
     }
 
     /// The one of `key`, where there is one.
+    #[inline]
     pub(crate) fn peek<R>(&self, key: Key, f: impl FnOnce(&T) -> R) -> Option<R> {
         match key.hash() {
             None => Some(f(&self.shared)),

@@ -41,6 +41,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         // The layer that opened the call, or began this attempt, has just read the clock; and its reading
         // serves what is beneath as well.

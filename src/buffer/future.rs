@@ -63,6 +63,7 @@ where
 {
     type Output = Result<Response<BufferedBody<B>>, BoxError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {

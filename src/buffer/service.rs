@@ -34,6 +34,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let method = BodyOf::request(&request);
         BufferResponsesFuture {

@@ -359,6 +359,7 @@ impl Membership {
     }
 
     /// Looks at or changes the scope of the call. The same holds for `f` as in [`with_current`].
+    #[inline]
     pub(crate) fn with<R: Default>(&mut self, f: impl FnOnce(&mut Scope) -> R) -> R {
         match self {
             Self::Joined => with_current(f),

@@ -82,6 +82,7 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let overrides = request
             .extensions()
@@ -117,6 +118,7 @@ impl<F> fmt::Debug for OverrideFuture<F> {
 impl<F: Future> Future for OverrideFuture<F> {
     type Output = F::Output;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let _overriding = this.overrides.as_ref().map(overriding);

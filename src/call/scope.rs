@@ -277,6 +277,7 @@ impl Scope {
     }
 
     /// Notes that an attempt has begun.
+    #[inline]
     pub(crate) fn begin_attempt(&mut self, number: u32, now: Instant, delay: Duration) {
         self.attempt = number;
         self.attempt_started = Some(now);

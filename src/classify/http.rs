@@ -27,6 +27,7 @@ use super::verdict::{AttemptResult, Classify, Verdict};
 pub struct HttpClassifier;
 
 impl<B> Classify<Response<B>> for HttpClassifier {
+    #[inline]
     fn classify(&self, result: AttemptResult<'_, Response<B>>) -> Verdict {
         let response = match result {
             Ok(response) => response,
@@ -52,6 +53,7 @@ impl<B> Classify<Response<B>> for HttpClassifier {
         .then(|| retry_after(response.headers()))?
     }
 
+    #[inline]
     fn status(&self, response: &Response<B>) -> Option<u16> {
         Some(response.status().as_u16())
     }

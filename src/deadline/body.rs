@@ -34,6 +34,7 @@ impl<B> DeadlineBody<B> {
     }
 
     /// `bound` is the start of the call, its deadline, and where that came from.
+    #[inline]
     pub(super) fn new(
         inner: B,
         bound: Option<(Instant, Instant, DeadlineOrigin)>,

@@ -116,6 +116,7 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         DeadlineBodyFuture {
             inner: self.inner.call(request),
@@ -147,6 +148,7 @@ where
 {
     type Output = Result<Response<DeadlineBody<B>>, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let response = ready!(this.inner.poll(cx))?;

@@ -93,6 +93,7 @@ where
         Poll::Ready(Ok(()))
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         if self.off {
             return BoundReadinessFuture {
@@ -154,6 +155,7 @@ where
 {
     type Output = Result<S::Response, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {

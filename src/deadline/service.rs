@@ -33,6 +33,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         if (self.config.bound.is_some() || self.config.inherit) && with_current(inside_retry) {
             Trap::DeadlineInsideRetry.report_once::<Self>();

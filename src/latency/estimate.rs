@@ -79,6 +79,7 @@ impl Estimate {
     }
 
     /// The least that the ceiling can be.
+    #[inline]
     pub(crate) fn floor(&self) -> Duration {
         self.terms.floor
     }
@@ -103,6 +104,7 @@ impl Estimate {
         self.suspended.load(Relaxed)
     }
 
+    #[inline]
     pub(crate) fn generation(&self) -> Generation {
         Generation(self.generation.load(Relaxed))
     }

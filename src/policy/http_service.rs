@@ -82,6 +82,7 @@ where
         self.stack.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let idle =
             self.idle && request.extensions().get::<CallOverride>().is_none() && !is_overridden();
@@ -129,6 +130,7 @@ where
 {
     type Output = Result<Response<CallBody<B, P>>, BoxError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project().0.project() {
             StateProj::Plain { inner, predicate } => match ready!(inner.poll(cx)) {

@@ -46,6 +46,7 @@ where
 {
     type Output = Result<Response<ProgressBody<B, P>>, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let config = this.config;

@@ -37,6 +37,7 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let method = BodyOf::request(&request);
         ProgressBoundFuture {

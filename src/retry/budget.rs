@@ -152,6 +152,7 @@ impl RetryBudget {
     }
 
     /// Notes that a call succeeded.
+    #[inline]
     pub(super) fn deposit(&self, key: Key) {
         if let Some(buckets) = &self.0 {
             // A bucket that nobody has taken from is full, whether it exists or not.

@@ -55,6 +55,7 @@ where
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
+    #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
         let around = with_current(Around::join);
