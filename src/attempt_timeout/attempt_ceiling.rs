@@ -126,6 +126,10 @@ impl AttemptCeiling {
         }
     }
 
+    pub(crate) const fn has_own_floor(&self) -> bool {
+        self.own_floor
+    }
+
     pub(crate) const fn terms(&self) -> Terms {
         self.terms
     }

@@ -130,13 +130,11 @@ where
             }
             Poll::Ready(Err(error)) => {
                 let error = error.into();
-                return Poll::Ready(Err(match this.timed_out_by_a_stall(&error) {
-                    Some(ceiling) => this.timed_out(ceiling),
-                    None => {
-                        this.ended(Err(&error));
-                        error
-                    }
-                }));
+                if let Some(ceiling) = this.timed_out_by_a_stall(&error) {
+                    return Poll::Ready(Err(this.timed_out(ceiling)));
+                }
+                this.ended(Err(&error));
+                return Poll::Ready(Err(error));
             }
         }
 

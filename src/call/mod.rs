@@ -34,7 +34,7 @@ pub use self::overrides::{CallOverride, Setting};
 
 pub(crate) use self::ambient::is_overridden;
 pub(crate) use self::host::Guest;
-pub(crate) use self::opened::{FreshClock, Judged, Membership, Opened};
+pub(crate) use self::opened::{FreshClock, Judged, Membership, Opened, keep_last_log};
 pub(crate) use self::order::Trap;
 pub(crate) use self::pooled::{Entered, with_current};
 pub(crate) use self::scope::{

@@ -24,7 +24,7 @@ pub(super) fn last_log() -> Option<AttemptLog> {
         .unwrap_or_default()
 }
 
-fn keep_last_log(log: Option<AttemptLog>) {
+pub(crate) fn keep_last_log(log: Option<AttemptLog>) {
     let _ = LAST_LOG.try_with(|last| {
         let mut last = last.borrow_mut();
         if log.is_some() || last.is_some() {

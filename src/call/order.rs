@@ -35,7 +35,7 @@ impl Trap {
                  take one of them out, or have the inner one defer_to_caller"
             }
             Self::ProgressWithoutAttempt => {
-                "a ProgressBoundLayer bounds what comes after the response head, and nothing here bounds \
+                "a ProgressBoundLayer bounds what comes after the response head, and no attempt timeout bounds \
                  the wait for the head: put an AttemptTimeoutLayer above it"
             }
         }

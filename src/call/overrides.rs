@@ -87,8 +87,9 @@ impl CallOverride {
         self
     }
 
-    /// The attempt timeout of this call, in place of a measured ceiling too, and with it the gap between two reads of the body unless
-    /// [`progress`](Self::progress) says otherwise.
+    /// The attempt timeout of this call, in place of a measured ceiling too, and with it the gap between two
+    /// reads of the body, unless [`progress`](Self::progress) says otherwise or the policy does not bound
+    /// the gaps.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.attempt_timeout = Setting::Set(timeout);

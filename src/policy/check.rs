@@ -100,7 +100,18 @@ impl CallPolicy {
         self.retry_problems(&mut problems);
         let ceiling = self.ceiling_in_force();
         if let Some(ceiling) = ceiling {
-            ceiling.problems(smaller(self.attempt_timeout, self.deadline), &mut problems);
+            let bound = smaller(self.attempt_timeout, self.deadline);
+            ceiling.problems(bound, &mut problems);
+            if let Some(bound) = bound {
+                let floor = ceiling.terms().floor;
+                problems.refuse_against(
+                    self.written.ceiling && !ceiling.has_own_floor() && !is_above(bound, floor),
+                    ("ceiling", Value::Word("(written out)")),
+                    "the floor that it has by default is not below the ",
+                    Value::Duration(bound),
+                    " that bound an attempt in any case, so that it would do nothing",
+                );
+            }
         }
         problems.refuse_if(
             self.written.bound_progress && self.gap().is_none(),
@@ -137,7 +148,8 @@ impl CallPolicy {
         let written = self.written;
         if self.attempts == 1 {
             let own = Value::Word("(written out)");
-            problems.refuse_if(written.backoff, "backoff", own, UNUSED);
+            let waits = written.backoff && !self.backoff.is_none();
+            problems.refuse_if(waits, "backoff", own, UNUSED);
             problems.refuse_if(written.budget, "budget", own, UNUSED);
             let on = Value::Flag(true);
             problems.refuse_if(
@@ -148,15 +160,24 @@ impl CallPolicy {
             );
             problems.refuse_if(self.retry_unprocessed, "retry_unprocessed", on, UNUSED);
             problems.refuse_if(self.defer_to_caller, "defer_to_caller", on, UNUSED);
-            return;
         }
         self.backoff.problems(problems);
         if let Some(multiple) = self.backoff.measured_multiple() {
             problems.refuse_if(
-                self.ceiling_in_force().is_none(),
+                self.attempts > 1 && self.ceiling_in_force().is_none(),
                 "backoff.measured",
                 Value::Number(multiple),
                 "it has no effect without a measured ceiling, since nothing is measured",
+            );
+        }
+        if let Some(deadline) = self.deadline {
+            let least = self.backoff.least();
+            problems.refuse_against(
+                written.backoff && self.attempts > 1 && !is_above(deadline, least),
+                ("backoff", Value::Duration(least)),
+                "no wait is shorter, and none fits into the deadline of ",
+                Value::Duration(deadline),
+                ", so that there can be no second attempt",
             );
         }
         if let Some(budget) = self.budget {
@@ -216,8 +237,8 @@ mod tests {
             ),
             (http.attempts(0), http.attempts(1), "attempts"),
             (
+                http.attempts(1).backoff(Backoff::constant(ms(1))),
                 http.attempts(1).backoff(Backoff::none()),
-                http.attempts(2).backoff(Backoff::none()),
                 "backoff",
             ),
             (
@@ -292,6 +313,16 @@ mod tests {
                     .ceiling(above(3.0).floor(secs(29))),
                 "ceiling.floor",
             ),
+            (
+                http.attempt_timeout(ms(50)).ceiling(above(3.0)),
+                http.attempt_timeout(ms(51)).ceiling(above(3.0)),
+                "ceiling",
+            ),
+            (
+                http.deadline(secs(5)).backoff(Backoff::constant(secs(5))),
+                http.deadline(secs(5)).backoff(Backoff::constant(ms(4999))),
+                "backoff",
+            ),
             (http.budget(0.0, 3), http.budget(0.01, 3), "budget.fraction"),
             (http.budget(1.1, 3), http.budget(1.0, 3), "budget.fraction"),
             (
@@ -360,7 +391,7 @@ mod tests {
             http.attempts(u32::MAX),
             http.backoff(Backoff::exponential().cap(ms(10))),
             http.backoff(Backoff::exponential().base(secs(60))),
-            http.backoff(Backoff::constant(secs(60))),
+            http.backoff(Backoff::constant(secs(29))),
             http.no_ceiling(),
             http.no_budget(),
             http.bound_progress(false),

@@ -99,7 +99,7 @@ impl ConstText {
         self.push(name);
     }
 
-    /// To nine places.
+    /// To fifteen digits.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -117,13 +117,21 @@ impl ConstText {
             return self.push("1e15 or more");
         }
         let whole = number as u128;
-        // Half a unit of the last place, so that 0.1 does not become 0.099999999.
-        let part = ((number - whole as f64) * 1e9 + 0.5) as u128;
-        if part >= 1_000_000_000 {
+        // As many places as a float has, so that one that is just off does not read as if it were not.
+        let mut digits = 15;
+        let mut rest = whole;
+        while rest > 0 {
+            rest /= 10;
+            digits -= 1;
+        }
+        let unit = 10_u128.pow(digits);
+        // Half a unit of the last place, so that 0.1 does not become 0.0999.
+        let part = ((number - whole as f64) * unit as f64 + 0.5) as u128;
+        if part >= unit {
             return self.integer(whole + 1);
         }
         self.integer(whole);
-        self.fraction(part, 9);
+        self.fraction(part, digits);
     }
 }
 
@@ -164,7 +172,10 @@ mod tests {
             (0.1, "0.1"),
             (-0.5, "-0.5"),
             (3.0, "3"),
-            (1.999_999_999_9, "2"),
+            (1.999_999_999_9, "1.9999999999"),
+            (0.95, "0.95"),
+            (123.456, "123.456"),
+            (999_999_999_999_999.0, "999999999999999"),
             (1e300, "1e15 or more"),
             (f64::INFINITY, "1e15 or more"),
             (f64::NEG_INFINITY, "-1e15 or more"),

@@ -11,9 +11,10 @@ use pin_project::pin_project;
 use tower_service::Service;
 
 use super::body::{AttemptBody, CallBody};
+use super::report;
 use crate::attempt_timeout::AttemptTimeout;
 use crate::buffer::BufferResponses;
-use crate::call::{CallOverride, Override, is_overridden};
+use crate::call::{CallOverride, Override, is_overridden, keep_last_log};
 use crate::classify::{Classify, HttpClassifier};
 use crate::deadline::{BoundReadiness, Deadline, DeadlineBody, DeadlineBodyService};
 use crate::error::BoxError;
@@ -92,6 +93,7 @@ where
                 // Readiness went down to this very service.
                 inner: self.innermost().call(request),
                 predicate,
+                looked: false,
             }
         } else {
             State::Stack(self.stack.call(request))
@@ -111,6 +113,8 @@ enum State<F, G, P> {
         #[pin]
         inner: F,
         predicate: P,
+        /// It has been looked whether an override turned up after the call.
+        looked: bool,
     },
     Stack(#[pin] G),
 }
@@ -133,10 +137,19 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project().0.project() {
-            StateProj::Plain { inner, predicate } => match ready!(inner.poll(cx)) {
-                Ok(response) => Ok(response.map(|b| CallBody::plain(b, predicate.clone()))),
-                Err(error) => Err(error.into()),
-            },
+            StateProj::Plain {
+                inner,
+                predicate,
+                looked,
+            } => {
+                report::overridden_too_late(looked);
+                let result = ready!(inner.poll(cx));
+                keep_last_log(None); // of another call
+                match result {
+                    Ok(response) => Ok(response.map(|b| CallBody::plain(b, predicate.clone()))),
+                    Err(error) => Err(error.into()),
+                }
+            }
             StateProj::Stack(stack) => ready!(stack.poll(cx)).map(|r| r.map(CallBody::new)),
         })
     }

@@ -1,10 +1,10 @@
 //! What is said of a policy when its layer is made.
 
 use super::value::CallPolicy;
+use crate::call::is_overridden;
 use crate::event::first_time;
 
-/// Reports what is wrong with a policy that nobody checked, and what is odd about it: once for each
-/// policy.
+/// Reports what is wrong with a policy that nobody checked, and what is odd about it: each thing once.
 pub(super) fn once(policy: &CallPolicy) {
     let error = policy.validate().err();
     let warning = policy.warning();
@@ -21,7 +21,20 @@ pub(super) fn once(policy: &CallPolicy) {
         tracing::warn!(
             target: "tower_deadline",
             %problem,
-            "an attempt timeout can never end an attempt; lower it, or let the deadline be the only bound"
+            "an attempt timeout can never end an attempt; it bounds the gaps in the body all the same"
+        );
+    }
+}
+
+/// An override that is put in force around the future of a call that has been made, of a policy that bounds
+/// nothing: there is nothing in place that could obey it.
+#[inline]
+pub(super) fn overridden_too_late(looked: &mut bool) {
+    if !std::mem::replace(looked, true) && is_overridden() && first_time("overridden too late") {
+        tracing::warn!(
+            target: "tower_deadline",
+            "an override came into force after the call of a policy that bounds nothing, and is not obeyed: \
+             put it into the request's extensions, or around the call"
         );
     }
 }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 use pin_project::pin_project;
 use tower_service::Service;
 
+use super::report;
 use crate::attempt_timeout::AttemptTimeout;
-use crate::call::is_overridden;
+use crate::call::{is_overridden, keep_last_log};
 use crate::classify::{Classify, ErrorClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
@@ -54,7 +55,10 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         CallFuture(if self.idle && !is_overridden() {
             // Readiness went down to this very service.
-            State::Plain(self.stack.inner.inner.inner.inner.call(request))
+            State::Plain {
+                inner: self.stack.inner.inner.inner.inner.call(request),
+                looked: false,
+            }
         } else {
             State::Stack(self.stack.call(request))
         })
@@ -69,7 +73,12 @@ pub struct CallFuture<F, G>(#[pin] State<F, G>);
 #[pin_project(project = StateProj)]
 pub(super) enum State<F, G> {
     /// The policy asks for nothing.
-    Plain(#[pin] F),
+    Plain {
+        #[pin]
+        inner: F,
+        /// It has been looked whether an override turned up after the call.
+        looked: bool,
+    },
     Stack(#[pin] G),
 }
 
@@ -89,7 +98,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().0.project() {
-            StateProj::Plain(inner) => Poll::Ready(ready!(inner.poll(cx)).map_err(Into::into)),
+            StateProj::Plain { inner, looked } => {
+                report::overridden_too_late(looked);
+                let result = ready!(inner.poll(cx));
+                keep_last_log(None); // of another call
+                Poll::Ready(result.map_err(Into::into))
+            }
             StateProj::Stack(stack) => stack.poll(cx),
         }
     }

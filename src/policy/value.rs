@@ -48,17 +48,18 @@ use crate::retry::{Backoff, RetryLayer};
 /// # A number that is written out, and one of a preset
 ///
 /// What is written out has to mean something, or the policy is refused. A preset's own number steps
-/// aside instead, so that changing one never breaks a policy: with a deadline of 5 s the preset's
-/// attempt timeout of 10 s does nothing for an attempt; with an attempt timeout of 40 ms the floor of
-/// 50 ms leaves the measured ceiling without effect; without an attempt timeout there is neither a
-/// measured ceiling nor a bound on the gaps.
+/// aside instead, so that bounding a call more tightly, or not at all, never breaks a policy: with a
+/// deadline of 5 s the preset's attempt timeout of 10 s does nothing for an attempt; with an attempt
+/// timeout of 40 ms the preset's ceiling, whose floor is 50 ms, does nothing; without an attempt timeout
+/// there is neither a measured ceiling nor a bound on the gaps. What is written out does not step aside for
+/// a preset: an attempt timeout of a minute never ends an attempt within the preset's 30 s.
 ///
 /// # Errors
 ///
 /// [`checked`](Self::checked) makes a policy that is refused a compile error; [`validate`](Self::validate)
 /// returns the same at run time, for a policy that comes from a file. [`layer`](Self::layer) takes any
-/// policy: one that is refused is reported through `tracing` as an error, once, and is as harmless as
-/// each of its layers.
+/// policy: what is refused of it is reported through `tracing` as an error, once, and it is as harmless
+/// as each of its layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[must_use]
 #[allow(clippy::struct_excessive_bools)] // switches that have nothing to do with each other
@@ -140,7 +141,9 @@ impl CallPolicy {
 
     /// Bounds nothing, repeats nothing, measures nothing, and costs next to nothing: a stack made
     /// from it hands each request straight to the inner service, unless a
-    /// [`CallOverride`](crate::CallOverride) asks for something.
+    /// [`CallOverride`](crate::CallOverride) asks for something when it is called: one in the request's
+    /// extensions, or one around the call. (One that is put around the future of a call that has been
+    /// made, as it happens beneath a buffer, finds nothing in place that could obey it, which is reported.)
     pub const fn none() -> Self {
         Self {
             deadline: None,

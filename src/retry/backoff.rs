@@ -315,6 +315,54 @@ impl Backoff {
         }
     }
 
+    /// The shortest wait before the first retry, of what was written out.
+    pub(crate) const fn least(&self) -> Duration {
+        if let Curve::Custom(_) = self.curve {
+            return Duration::ZERO;
+        }
+        let shorter = if self.base.as_nanos() < self.throttled_base.as_nanos() {
+            self.base
+        } else {
+            self.throttled_base
+        };
+        if self.measured.is_some() {
+            return Duration::ZERO;
+        }
+        match self.jitter {
+            Jitter::None if shorter.as_nanos() > self.longest().as_nanos() => self.longest(),
+            Jitter::None => shorter,
+            Jitter::Full | Jitter::Equal => Duration::ZERO,
+        }
+    }
+
+    /// Whether every wait is the same.
+    #[cfg(feature = "serde")]
+    pub(crate) fn is_constant(&self) -> bool {
+        #[allow(clippy::float_cmp)] // as `constant` has it
+        let same = self.factor == 1.0 && self.base == self.throttled_base;
+        same && self.measured.is_none() && !matches!(self.curve, Curve::Custom(_))
+    }
+
+    /// The same with other waits, all of them.
+    #[cfg(feature = "serde")]
+    pub(crate) fn waiting(self, wait: Duration) -> Self {
+        self.base(wait).throttled_base(wait)
+    }
+
+    /// The same with another multiple of the median.
+    #[cfg(feature = "serde")]
+    pub(crate) fn measuring(mut self, multiple: f64) -> Self {
+        self.measured = Some(multiple);
+        self
+    }
+
+    /// Whether there is no wait at all.
+    pub(crate) const fn is_none(&self) -> bool {
+        !matches!(self.curve, Curve::Custom(_))
+            && self.base.is_zero()
+            && self.throttled_base.is_zero()
+    }
+
     /// What is wrong with it.
     pub(crate) const fn problems(&self, problems: &mut Problems) {
         let written = self.written;
@@ -338,7 +386,7 @@ impl Backoff {
             !(self.factor >= 1.0 && self.factor.is_finite()),
             "backoff.factor",
             Value::Number(self.factor),
-            "each wait has to be at least as long as the one before",
+            "it has to be finite and at least 1, so that each wait is as long as the one before",
         );
         let so = ", so that no wait could follow the curve";
         let cap = ("backoff.cap", Value::Duration(self.cap));
@@ -352,6 +400,7 @@ impl Backoff {
         problems.refuse_against(
             written.cap
                 && written.throttled_base
+                && self.throttled_base.as_nanos() != self.base.as_nanos()
                 && self.cap.as_nanos() < self.throttled_base.as_nanos(),
             cap,
             "it is below the throttled base of ",

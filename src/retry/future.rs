@@ -98,6 +98,7 @@ where
     type Output = Result<S::Response, BoxError>;
 
     #[inline]
+    #[allow(clippy::too_many_lines)] // each state once, in order
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let rules = &**this.rules;

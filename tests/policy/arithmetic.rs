@@ -262,7 +262,7 @@ fn a_policy_that_is_refused_is_explained_too() {
         .ceiling(AttemptCeiling::above(f64::NAN).quantile(7.0))
         .budget(f64::INFINITY, u32::MAX);
     let explanation = policy.explain();
-    assert_eq!(explanation.problems.len(), 6, "{explanation}");
+    assert_eq!(explanation.problems.len(), 7, "{explanation}");
     assert!(explanation.to_string().contains("attempts = 0"));
     for policy in [policy.no_deadline(), policy.deadline(Duration::MAX)] {
         for attempts in [0, 1, 7, u32::MAX] {
@@ -290,4 +290,62 @@ fn short_policies_are_shown_in_short_units() {
     let explanation = HTTP.deadline(ms(300)).attempt_timeout(ms(80)).explain();
     let text = explanation.to_string();
     assert!(text.contains("0.0ms -> 80.0ms"), "{text}");
+}
+
+#[test]
+fn readiness_that_is_bounded_comes_on_top_and_is_said() {
+    let policy = HTTP.attempts(1).deadline(secs(10)).attempt_timeout(secs(2));
+    let said = |policy: CallPolicy| policy.explain().to_string();
+    assert!(!said(policy).contains("readiness"), "{}", said(policy));
+    let bounded = said(policy.bound_readiness(true));
+    assert!(bounded.contains("2.00s; the wait for readiness comes on top"));
+    let patient = policy.deadline(secs(60)).attempts(2);
+    assert!(said(patient).contains("between attempts"));
+    // The deadline is the end already.
+    assert!(!said(HTTP.bound_readiness(true)).contains("readiness"));
+}
+
+#[test]
+fn what_no_clock_can_hold_is_explained_as_no_bound() {
+    let forever = HTTP.deadline(Duration::MAX).explain();
+    assert_eq!((forever.deadline, forever.longest), (None, Some(secs(92))));
+    let forever = HTTP.attempt_timeout(Duration::MAX).explain();
+    assert_eq!((forever.attempt_timeout, forever.gap), (None, None));
+    assert_eq!(forever.longest, Some(secs(30)));
+}
+
+#[test]
+fn a_ceiling_that_can_do_nothing_is_said_to_do_nothing() {
+    let idle = HTTP.attempt_timeout(ms(50)).explain();
+    assert!(idle.measured.unwrap().idle);
+    assert!(idle.to_string().contains("without effect, since"), "{idle}");
+    let cold = HTTP.attempt_timeout(ms(51)).explain();
+    assert!(!cold.measured.unwrap().idle);
+    assert!(cold.to_string().contains("cold"), "{cold}");
+}
+
+#[test]
+fn very_many_tiny_attempts_are_explained_at_a_stroke() {
+    let base = Backoff::exponential().base(ms(0)).throttled_base(secs(30));
+    let policy = HTTP.backoff(base.jitter(Jitter::None));
+    for attempts in [100_000_000, u32::MAX] {
+        for timeout in [0, 1, 1000] {
+            let timeout = Duration::from_nanos(timeout);
+            let explanation = policy.attempts(attempts).attempt_timeout(timeout).explain();
+            let expected = (timeout * attempts).min(secs(30));
+            assert_eq!(explanation.transient.at, Some(expected), "{explanation}");
+        }
+    }
+}
+
+#[test]
+fn many_attempts_of_which_one_fits_are_one() {
+    for attempts in [2, 10_000, 10_001, u32::MAX] {
+        let policy = HTTP
+            .attempts(attempts)
+            .deadline(secs(10))
+            .attempt_timeout(secs(1));
+        let never = policy.backoff(Backoff::constant(secs(10)).cap(secs(10)));
+        assert_eq!(never.explain().longest, Some(secs(1)), "{attempts}");
+    }
 }

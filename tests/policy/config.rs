@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeSeed;
+use serde::de::value::{Error, MapDeserializer};
+use serde::de::{Deserialize, DeserializeSeed, IntoDeserializer};
 use tower_deadline::{AttemptCeiling, Backoff, CallPolicy, Jitter};
 
 use crate::support::{ms, secs};
@@ -266,4 +267,56 @@ fn written(duration: Duration) -> String {
     let reason = warning.reason();
     let shown = reason.strip_prefix("it is above the deadline of ").unwrap();
     shown.split(',').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_file_over_a_policy_of_the_code_changes_what_it_says_and_no_more() {
+    let over = |base: CallPolicy, file: &str| {
+        let file = toml::Deserializer::parse(file).unwrap();
+        base.deserialize(file).map_err(|error| error.to_string())
+    };
+    let http = CallPolicy::http();
+    assert_eq!(
+        over(
+            http.backoff(Backoff::constant(ms(100))),
+            "backoff.base = '200ms'"
+        ),
+        Ok(http.backoff(Backoff::constant(ms(200))))
+    );
+    assert_eq!(
+        over(http.backoff(Backoff::measured(2.0)), "backoff.multiple = 3"),
+        Ok(http.backoff(Backoff::measured(3.0)))
+    );
+    let own = http.backoff(Backoff::constant(ms(100))).budget(0.5, 1);
+    assert!(over(own, "attempts = 1").unwrap_err().contains("backoff"));
+    let one = over(own, "attempts = 1\nbackoff = 'none'\nbudget = 'none'");
+    assert_eq!(
+        one,
+        Ok(own.attempts(1).backoff(Backoff::none()).no_budget())
+    );
+}
+
+fn from_entry<'de, V>(key: &'static str, value: V) -> Result<CallPolicy, Error>
+where
+    V: IntoDeserializer<'de, Error>,
+{
+    let map = MapDeserializer::new([(key, value)].into_iter());
+    <CallPolicy as Deserialize>::deserialize(map)
+}
+
+#[test]
+fn numbers_of_any_kind_are_read() {
+    let http = CallPolicy::http();
+    assert_eq!(from_entry("attempts", 3_u128), Ok(http.attempts(3)));
+    // As `serde_json` hands numbers over with its feature `arbitrary_precision`.
+    let disguised = |number: &'static str| {
+        let number = [("$serde_json::private::Number", number)];
+        from_entry("attempts", MapDeserializer::new(number.into_iter()))
+    };
+    assert_eq!(disguised("4"), Ok(http.attempts(4)));
+    let told = disguised("4.5").unwrap_err().to_string();
+    assert!(
+        told.contains("attempts = 4.5: write a whole number"),
+        "{told}"
+    );
 }

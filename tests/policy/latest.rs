@@ -200,14 +200,15 @@ fn policy(
         prop::option::weighted(0.8, duration(8000)),
         1..=attempts,
         backoff(jitter),
+        any::<bool>(),
     );
-    numbers.prop_map(|(deadline, timeout, attempts, backoff)| {
+    numbers.prop_map(|(deadline, timeout, attempts, backoff, readiness)| {
         let policy = CallPolicy::http()
             .no_budget()
             .attempts(attempts)
             .backoff(backoff);
         let policy = match deadline {
-            Some(deadline) => policy.deadline(deadline),
+            Some(deadline) => policy.deadline(deadline).bound_readiness(readiness),
             None => policy.no_deadline(),
         };
         match timeout {

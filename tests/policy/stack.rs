@@ -371,3 +371,48 @@ fn the_stack_can_go_where_its_inner_service_can() {
     unpin::<tower_deadline::policy::CallBody<Full<Bytes>>>();
     check(&HTTP.layer_for(ErrorClassifier, CloneRequest));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_a_policy_of_none_leaves_no_log_of_another() {
+    let (service, _) = Scripted::always(|| Reply::error(reset));
+    let failing = HTTP.attempts(2).layer().layer(service);
+    assert!(failing.oneshot(get()).await.is_err());
+    assert!(call::last_log().is_some());
+    let (service, _) = Scripted::always(|| Reply::error(reset));
+    let none = CallPolicy::none().layer().layer(service);
+    assert!(none.oneshot(get()).await.is_err());
+    assert!(call::last_log().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_explanation_says_when_a_hanging_call_ends_while_the_ceiling_is_warm() {
+    let layer = HTTP
+        .deadline(secs(1))
+        .attempt_timeout(ms(900))
+        .attempts(2)
+        .backoff(Backoff::constant(ms(800)))
+        .layer()
+        .key(OneDependency);
+    for _ in 0..20 {
+        let (service, _) = Scripted::new([Reply::after(ms(100), 200)]);
+        layer.layer(service).oneshot(get()).await.unwrap();
+    }
+    // 300 ms, after which 800 do not fit.
+    let measured = layer.explain(Key::SHARED).measured.unwrap();
+    assert_eq!(
+        (measured.value, measured.ends),
+        (Some(ms(300)), Some(ms(300)))
+    );
+    let (service, _) = Scripted::always(|| Reply::Hang);
+    let clock = Clock::start();
+    assert!(layer.layer(service).oneshot(get()).await.is_err());
+    assert_eq!(clock.ms(), 300);
+}
+
+#[test]
+fn a_stack_that_is_not_http_is_explained_without_bodies() {
+    let layer = CallPolicy::new().layer_for(ErrorClassifier, CloneRequest);
+    let explanation = layer.explain(Key::SHARED);
+    assert_eq!(explanation.gap, None);
+    assert!(!explanation.to_string().contains("body"), "{explanation}");
+}

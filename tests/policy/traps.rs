@@ -292,3 +292,19 @@ fn what_is_about_http_is_reported_where_it_has_no_effect() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("buffer_responses, retry_unsafe_methods"));
 }
+
+#[test]
+fn an_override_that_comes_too_late_for_a_policy_of_none_is_told_of() {
+    use tower_deadline::{CallOverride, call};
+    let lines = said("is not obeyed", || {
+        runtime().block_on(async {
+            let mut stack = CallPolicy::none().layer().layer(ok::<14>());
+            for _ in 0..2 {
+                let made = stack.ready().await.unwrap().call(get());
+                let late = call::with_override(CallOverride::new().deadline(ms(1)), made);
+                assert!(late.await.is_ok());
+            }
+        });
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}

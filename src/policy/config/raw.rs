@@ -23,7 +23,7 @@ impl fmt::Display for Raw {
             Self::Nothing => f.write_str("nothing"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Integer(value) => write!(f, "{value}"),
-            Self::Float(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value:?}"),
             Self::Text(value) => write!(f, "{value:?}"),
             Self::List => f.write_str("a list"),
             Self::Table(_) => f.write_str("a table"),
@@ -62,6 +62,11 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Raw::Integer(value))
     }
 
+    fn visit_u128<E>(self, value: u128) -> Result<Raw, E> {
+        // Above that it is too large for every setting, whatever it is.
+        Ok(Raw::Integer(i128::try_from(value).unwrap_or(i128::MAX)))
+    }
+
     fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
         Ok(Raw::Float(value))
     }
@@ -96,6 +101,18 @@ impl<'de> Visitor<'de> for AnyValue {
         while let Some(entry) = table.next_entry::<String, Raw>()? {
             entries.push(entry);
         }
-        Ok(Raw::Table(entries))
+        Ok(number_in_disguise(&entries).unwrap_or(Raw::Table(entries)))
+    }
+}
+
+/// With its feature `arbitrary_precision`, which anybody in the tree may switch on, `serde_json` hands a
+/// number over as a table with this key.
+fn number_in_disguise(entries: &[(String, Raw)]) -> Option<Raw> {
+    match entries {
+        [(key, Raw::Text(number))] if key == "$serde_json::private::Number" => {
+            let integer = number.parse().map(Raw::Integer);
+            integer.or_else(|_| number.parse().map(Raw::Float)).ok()
+        }
+        _ => None,
     }
 }

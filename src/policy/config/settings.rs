@@ -139,6 +139,13 @@ fn backoff(before: Backoff, entries: Vec<(String, Raw)>, problems: &mut Problems
         }
     };
     let mut backoff = match curve {
+        // The base of a constant curve is all of its waits.
+        None if before.is_constant() && table.has("base") => {
+            before.waiting(table.duration("base").unwrap_or_default())
+        }
+        None if before.measured_multiple().is_some() && table.has("multiple") => {
+            before.measuring(table.number("multiple").unwrap_or(1.0))
+        }
         None => before,
         Some(Curve::Exponential) => Backoff::exponential(),
         Some(Curve::Constant) => {

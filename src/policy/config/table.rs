@@ -109,7 +109,9 @@ impl<'a> Table<'a> {
     pub(super) fn number(&mut self, key: &str) -> Option<f64> {
         self.read(key, "write a number", |raw| match raw {
             Raw::Float(value) => Some(*value),
-            Raw::Integer(value) => i32::try_from(*value).ok().map(f64::from),
+            // Of those that a float cannot hold exactly none is in a range that a setting has.
+            #[allow(clippy::cast_precision_loss)]
+            Raw::Integer(value) => Some(*value as f64),
             _ => None,
         })
     }

@@ -12,7 +12,8 @@ use crate::policy::{CallLayer, HttpCallLayer};
 ///
 /// Made by [`CallPolicy::explain`]. `Display` prints it; the fields have the same in numbers. It is of
 /// a request that may be sent again; others are sent once. Waits for the readiness of the inner service
-/// are not in the walks: those between attempts come on top, up to the deadline.
+/// are not in it: those between attempts come on top, up to the deadline, and so does the first where the
+/// policy bounds readiness.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,13 +48,15 @@ pub struct Explanation {
     /// The worst case where each attempt is answered just before it would be cut, by a peer that asks
     /// to wait as long as the policy lets it.
     pub throttled: Walk,
-    /// The longest that a call can take, whatever fails: the later end of the two walks. `None` is for
-    /// ever.
+    /// The longest that a call can take, whatever fails, without waits for readiness: the later end of the
+    /// two walks. `None` is for ever.
     pub longest: Option<Duration>,
     /// What the calls cost the dependency.
     pub load: Load,
     /// The measured ceiling, where the policy has one.
     pub measured: Option<MeasuredTerms>,
+    /// The service is HTTP, so that responses have bodies.
+    pub(super) http: bool,
 }
 
 /// What ends a call whose attempts all hang, and by how much.
@@ -121,6 +124,8 @@ pub struct MeasuredTerms {
     pub floor: Duration,
     /// What it is now; `None` is cold: too few samples, or nobody asked a dependency.
     pub value: Option<Duration>,
+    /// The smaller of the other bounds on an attempt is not above the floor, so that it has no effect.
+    pub idle: bool,
     /// When a call whose attempts all hang has ended while the ceiling is at that value.
     pub ends: Option<Duration>,
 }
@@ -142,7 +147,14 @@ impl<C, Y, K, R> CallLayer<C, Y, K, R> {
     #[must_use]
     pub fn explain(&self, key: Key) -> Explanation {
         let value = self.measured().and_then(|measured| measured.ceiling(key));
-        let mut explanation = Explanation::of(&self.policy(), value);
+        let mut explanation = self.explain_http(value);
+        explanation.gap = None;
+        explanation.http = false;
+        explanation
+    }
+
+    fn explain_http(&self, measured: Option<Duration>) -> Explanation {
+        let mut explanation = Explanation::of(&self.policy(), measured);
         explanation.load = Load::of(self.policy().attempts, self.budget_terms());
         explanation
     }
@@ -153,7 +165,8 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     /// the dependency `key`.
     #[must_use]
     pub fn explain(&self, key: Key) -> Explanation {
-        self.core().explain(key)
+        let value = self.measured().and_then(|measured| measured.ceiling(key));
+        self.core().explain_http(value)
     }
 }
 
@@ -161,8 +174,8 @@ impl Explanation {
     fn of(policy: &CallPolicy, measured: Option<Duration>) -> Self {
         let ceiling = policy.ceiling_in_force();
         let terms = Terms {
-            deadline: policy.deadline,
-            timeout: policy.attempt_timeout,
+            deadline: bound(policy.deadline),
+            timeout: bound(policy.attempt_timeout),
             attempts: policy.attempts,
             backoff: policy.backoff,
             measures: ceiling.is_some() && policy.backoff.measured_multiple().is_some(),
@@ -178,9 +191,10 @@ impl Explanation {
             policy: *policy,
             problems: policy.problems().into_problems(),
             warning: policy.warning(),
-            deadline: policy.deadline,
-            attempt_timeout: policy.attempt_timeout,
-            gap: policy.gap(),
+            deadline: terms.deadline,
+            attempt_timeout: terms.timeout,
+            gap: bound(policy.gap()),
+            http: true,
             first: FirstBound::of(&transient, &terms),
             longest: transient
                 .at
@@ -196,13 +210,17 @@ impl Explanation {
                     minimum_samples: numbers.minimum_samples,
                     floor: numbers.floor,
                     value: measured,
+                    idle: [terms.timeout, terms.deadline]
+                        .into_iter()
+                        .flatten()
+                        .any(|bound| bound <= numbers.floor),
                     ends: measured.and_then(|value| {
                         let timeout = terms.timeout.map_or(value, |t| t.min(value));
                         let lowered = Terms {
                             timeout: Some(timeout),
                             ..terms
                         };
-                        lowered.walk().at
+                        lowered.walk().shown()
                     }),
                 }
             }),
@@ -210,6 +228,11 @@ impl Explanation {
             throttled,
         }
     }
+}
+
+/// What no clock can hold is no bound (rule 1).
+fn bound(bound: Option<Duration>) -> Option<Duration> {
+    bound.filter(|bound| i64::try_from(bound.as_secs()).is_ok())
 }
 
 impl FirstBound {

@@ -18,12 +18,9 @@ pub(super) fn latest(terms: &Terms, greedy: Duration) -> Duration {
     let (Some(deadline), Some(timeout)) = (terms.deadline, terms.timeout) else {
         return greedy;
     };
-    if terms.attempts > EXACTLY {
-        return deadline;
-    }
     let mut latest = greedy;
     let mut starts: Vec<Range> = vec![(Duration::ZERO, Duration::ZERO)];
-    for next in 2..=terms.attempts {
+    for next in 2..=terms.attempts.min(EXACTLY) {
         let mut following = Vec::new();
         for (from, to) in starts {
             for (least, most) in terms.waits(next).ranges() {
@@ -41,8 +38,12 @@ pub(super) fn latest(terms: &Terms, greedy: Duration) -> Duration {
         starts = joined(following);
         match starts.last() {
             Some((_, to)) => latest = latest.max(to.saturating_add(timeout)),
-            None => break,
+            None => return latest,
         }
+    }
+    if terms.attempts > EXACTLY {
+        // Not followed to its end.
+        return deadline;
     }
     latest
 }

@@ -105,11 +105,7 @@ impl Walk {
                 )
             }
             End::Attempts => {
-                let last = self.steps.last().and_then(|step| match step {
-                    Step::Attempt(attempt) => attempt.end,
-                    _ => None,
-                });
-                let at = at(last.unwrap_or_default());
+                let at = at(self.shown().unwrap_or_default());
                 let how = match failing {
                     Failing::Hanging => "AttemptTimedOut",
                     Failing::Throttled => "the last response",
@@ -131,12 +127,7 @@ impl Walk {
             }
             End::Never => Ok(()),
         }?;
-        let shown = match (self.end, self.steps.last()) {
-            (End::NoRoom { ends, .. }, _) => Some(ends),
-            (_, Some(Step::Attempt(last))) => last.end,
-            _ => None,
-        };
-        if self.at > shown {
+        if self.at > self.shown() {
             let at = at(self.at.unwrap_or_default());
             let how = "at the latest, where an attempt fails sooner and leaves room for another";
             row(f, "", format_args!("{:12}{at:>9}    {how}", "or"))?;

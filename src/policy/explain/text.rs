@@ -144,11 +144,15 @@ impl Explanation {
         let attempts = self.policy.attempts.max(1);
         let noun = plural(attempts, "attempt", "attempts");
         let timeout = As(self.attempt_timeout.unwrap_or_default());
+        let waits = match attempts {
+            1 => " takes",
+            _ => " and the waits between them take",
+        };
         row(
             f,
             title,
             format_args!(
-                "no deadline: {attempts} {noun} of {timeout} and the waits between them take up to {}, \
+                "no deadline: {attempts} {noun} of {timeout}{waits} up to {}, \
                  and nothing bounds the wait for readiness",
                 At(longest, scale)
             ),
@@ -159,17 +163,17 @@ impl Explanation {
         let title = "Longest";
         match (self.longest, self.deadline) {
             (Some(longest), Some(deadline)) => {
-                let (at, deadline) = (At(longest, scale), As(deadline));
-                let readiness = if self.policy.attempts > 1
-                    && longest < self.deadline.unwrap_or_default()
-                {
-                    format!(
-                        "; a wait for readiness between attempts comes on top, up to the {deadline} deadline"
-                    )
-                } else {
-                    String::new()
+                let at = At(longest, scale);
+                let on_top = match (self.policy.bound_readiness, self.policy.attempts > 1) {
+                    _ if longest >= deadline => None,
+                    (true, _) => Some("the wait for readiness comes"),
+                    (false, true) => Some("a wait for readiness between attempts comes"),
+                    (false, false) => None,
                 };
-                row(f, title, format_args!("{at}{readiness}"))
+                let on_top = on_top.map_or_else(String::new, |what| {
+                    format!("; {what} on top, up to the {} deadline", As(deadline))
+                });
+                row(f, title, format_args!("{at}{on_top}"))
             }
             (Some(longest), None) => {
                 let at = At(longest, scale);
@@ -195,9 +199,20 @@ impl Explanation {
     }
 
     fn body(&self, f: &mut String) -> fmt::Result {
+        if !self.http {
+            return Ok(());
+        }
         let title = "The body";
         match (self.policy.buffering, self.gap) {
-            (Some(bytes), _) => row(
+            (Some(bytes), Some(gap)) => row(
+                f,
+                title,
+                format_args!(
+                    "up to {bytes} bytes of it are read inside the attempt; a gap of {} ends a larger one",
+                    As(gap)
+                ),
+            ),
+            (Some(bytes), None) => row(
                 f,
                 title,
                 format_args!("up to {bytes} bytes of it are read inside the attempt"),
@@ -210,12 +225,17 @@ impl Explanation {
             (None, None) => row(f, title, format_args!("its gaps are not bounded")),
         }?;
         match self.deadline {
-            Some(deadline) if self.policy.bound_body => row(
+            _ if !self.policy.bound_body => Ok(()),
+            Some(deadline) => row(
                 f,
                 "",
                 format_args!("it ends by the {} deadline as well", As(deadline)),
             ),
-            _ => Ok(()),
+            None => row(
+                f,
+                "",
+                format_args!("it ends by an inherited deadline as well"),
+            ),
         }
     }
 }
@@ -250,6 +270,9 @@ impl MeasuredTerms {
             As(self.window),
             As(self.floor)
         )?;
+        if self.idle {
+            return writeln!(f, "without effect, since an attempt is never longer");
+        }
         if let (Some(value), Some(ends)) = (self.value, self.ends) {
             let (value, ends) = (As(value), As(ends));
             return writeln!(

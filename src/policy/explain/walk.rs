@@ -52,6 +52,17 @@ pub struct AttemptStep {
     pub bound: Option<Bound>,
 }
 
+impl Walk {
+    /// When the last attempt of those that the walk shows has ended.
+    pub(super) fn shown(&self) -> Option<Duration> {
+        match (self.end, self.steps.last()) {
+            (End::NoRoom { ends, .. }, _) => Some(ends),
+            (_, Some(Step::Attempt(last))) => last.end,
+            _ => None,
+        }
+    }
+}
+
 impl AttemptStep {
     /// How long the attempt may take.
     #[must_use]
@@ -255,11 +266,16 @@ impl Terms {
     /// thousand strokes are enough for any number.
     fn skip(&self, number: u32, attempts: u32, start: Duration) -> (u32, Duration) {
         let block = (number / 1000).min(attempts - number);
-        let wait = self
-            .waits(number)
-            .most()
-            .max(self.waits(number + block).most());
-        let each = self.timeout.unwrap_or_default().saturating_add(wait);
+        let left = self.deadline.map(|deadline| deadline.saturating_sub(start));
+        // What fits only just, or not at all, is for the walk itself.
+        let longest = |number| self.waits(number).longest_within(left);
+        let (Some((_, now)), Some((_, later))) = (longest(number), longest(number + block)) else {
+            return (0, Duration::ZERO);
+        };
+        let each = self
+            .timeout
+            .unwrap_or_default()
+            .saturating_add(now.max(later));
         let fit = self.deadline.and_then(|deadline| {
             let left = deadline.saturating_sub(start).as_nanos();
             left.checked_div(each.as_nanos())
