@@ -123,10 +123,10 @@ where
         drop(entered);
         match polled {
             Poll::Pending => {}
-            // By reference, since a response is large.
-            Poll::Ready(Ok(response)) => {
-                this.ended(Ok(&response));
-                return Poll::Ready(Ok(response));
+            // A response is large: looked at where it is, and moved once.
+            Poll::Ready(Ok(ref response)) => {
+                this.ended(Ok(response));
+                return polled.map_err(Into::into);
             }
             Poll::Ready(Err(error)) => {
                 let error = error.into();

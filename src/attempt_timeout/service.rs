@@ -69,7 +69,25 @@ where
             let estimate = measured.estimate(self.key.key_of(&request));
             (estimate.generation(), estimate)
         });
-        // The inner future is made in its place: it can be large.
+        let terms = Terms {
+            timeout: self.timeout,
+            classifier: self.classifier.clone(),
+            listeners: self.listeners.clone(),
+            measuring,
+        };
+        // The inner future is made in its place, since it can be large; and where there is nothing to
+        // enter, without a guard in between.
+        if joined && read.is_some() {
+            return AttemptTimeoutFuture {
+                inner: Some(self.inner.call(request)),
+                timer: None,
+                guest: Guest::default(),
+                started,
+                ceiling: Ceiling::NotYet,
+                call,
+                terms,
+            };
+        }
         AttemptTimeoutFuture {
             inner: Some({
                 let _entered = call.enter();
@@ -81,12 +99,7 @@ where
             started,
             ceiling: Ceiling::NotYet,
             call,
-            terms: Terms {
-                timeout: self.timeout,
-                classifier: self.classifier.clone(),
-                listeners: self.listeners.clone(),
-                measuring,
-            },
+            terms,
         }
     }
 }

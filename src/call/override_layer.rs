@@ -84,10 +84,15 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let overrides = request
-            .extensions()
-            .get::<CallOverride>()
-            .map(|overrides| Arc::new(*overrides));
+        let overrides = match request.extensions().get::<CallOverride>() {
+            Some(overrides) => Some(Arc::new(*overrides)),
+            None => {
+                return OverrideFuture {
+                    inner: self.inner.call(request),
+                    overrides: None,
+                };
+            }
+        };
         OverrideFuture {
             inner: {
                 let _overriding = overrides.as_ref().map(overriding);

@@ -100,8 +100,8 @@ where
         drop(entered);
         match polled {
             Poll::Pending => {}
-            // By reference, since a response is large.
-            Poll::Ready(Ok(response)) => {
+            // A response is large: looked at where it is, and moved once.
+            Poll::Ready(Ok(_)) => {
                 this.timer.set(None);
                 wake_guests(call, cx);
                 call.conclude(Judged {
@@ -109,7 +109,7 @@ where
                     status: None,
                     error: None,
                 });
-                return Poll::Ready(Ok(response));
+                return polled.map_err(Into::into);
             }
             Poll::Ready(Err(error)) => {
                 this.timer.set(None);

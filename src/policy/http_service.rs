@@ -87,16 +87,15 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let idle =
             self.idle && request.extensions().get::<CallOverride>().is_none() && !is_overridden();
-        HttpCallFuture(if idle {
-            let predicate = self.progress().predicate().clone();
-            State::Plain {
-                // Readiness went down to this very service.
-                inner: self.innermost().call(request),
-                predicate,
-                looked: false,
-            }
-        } else {
-            State::Stack(self.stack.call(request))
+        if !idle {
+            return HttpCallFuture(State::Stack(self.stack.call(request)));
+        }
+        let predicate = self.progress().predicate().clone();
+        HttpCallFuture(State::Plain {
+            // Readiness went down to this very service.
+            inner: self.innermost().call(request),
+            predicate,
+            looked: false,
         })
     }
 }

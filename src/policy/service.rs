@@ -53,14 +53,13 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        CallFuture(if self.idle && !is_overridden() {
+        if !self.idle || is_overridden() {
+            return CallFuture(State::Stack(self.stack.call(request)));
+        }
+        CallFuture(State::Plain {
             // Readiness went down to this very service.
-            State::Plain {
-                inner: self.stack.inner.inner.inner.inner.call(request),
-                looked: false,
-            }
-        } else {
-            State::Stack(self.stack.call(request))
+            inner: self.stack.inner.inner.inner.inner.call(request),
+            looked: false,
         })
     }
 }

@@ -116,21 +116,26 @@ where
                 StateProj::Done => return Poll::Pending,
                 StateProj::Attempt(attempt) => {
                     let in_attempt = sending.enter_attempt();
-                    let result = ready!(attempt.poll(cx));
+                    let polled = attempt.poll(cx);
                     drop(in_attempt);
+                    if polled.is_pending() {
+                        return Poll::Pending;
+                    }
                     // The attempt is dropped before anything else is done (rule 11).
                     let entered = sending.call.enter();
                     this.state.set(State::Done);
                     drop(entered);
-                    let (judged, result) = match result {
-                        Ok(response) => {
-                            let judged = Judgement::of(&rules.classifier, Ok(&response));
+                    let (judged, result) = match polled {
+                        Poll::Pending => return Poll::Pending,
+                        // A response is large: looked at where it is, and moved once.
+                        Poll::Ready(Ok(ref response)) => {
+                            let judged = Judgement::of(&rules.classifier, Ok(response));
                             if sending.end_plainly(rules, judged) {
-                                return Poll::Ready(Ok(response));
+                                return polled.map_err(Into::into);
                             }
-                            (judged, Ok(response))
+                            (judged, ready!(polled).map_err(Into::into))
                         }
-                        Err(error) => {
+                        Poll::Ready(Err(error)) => {
                             let error = error.into();
                             let judged = Judgement::of(&rules.classifier, Err(&error));
                             (judged, Err(error))

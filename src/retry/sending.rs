@@ -58,6 +58,16 @@ impl Said {
     }
 }
 
+/// Nothing else in the scope is an attempt, so there is nothing to mark where it is none that may be repeated.
+#[inline]
+fn mark(retrying: bool) -> Option<Refined<bool>> {
+    retrying.then(|| {
+        refine(true, |scope, retrying| {
+            mem::swap(&mut scope.retrying, retrying);
+        })
+    })
+}
+
 /// What is being polled or called is an attempt.
 #[must_use = "it is an attempt for as long as this lives"]
 pub(super) struct InAttempt<'a> {
@@ -84,16 +94,20 @@ impl Sending {
     }
 
     /// Enters the scope of the call, to poll or call an attempt.
+    #[inline]
     pub(super) fn enter_attempt(&mut self) -> InAttempt<'_> {
-        let exchange = |scope: &mut Scope, retrying: &mut bool| {
-            mem::swap(&mut scope.retrying, retrying);
-        };
+        let retrying = self.retrying;
         let call = self.call.enter();
         InAttempt {
-            // Nothing else in this scope is an attempt.
-            _retrying: self.retrying.then(|| refine(true, exchange)),
+            _retrying: mark(retrying),
             _call: call,
         }
+    }
+
+    /// Says in the scope, which is the current one, that what is polled or called is an attempt.
+    #[inline]
+    pub(super) fn mark_attempt(&self) -> Option<Refined<bool>> {
+        mark(self.retrying)
     }
 
     /// Whether another attempt could follow the first, so that the request has to be copied.

@@ -72,8 +72,21 @@ where
         };
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
+        let rules = Arc::clone(&self.rules);
+        let in_stack = around.joined && read.is_some();
+        if in_stack && !sending.may_repeat() {
+            // Sent once. The attempt is made in its place, since it can be large: nothing may lie between
+            // its call and the future that holds it.
+            return RetryFuture {
+                state: State::Attempt(self.inner.call(request)),
+                service: None,
+                copy: None,
+                sending,
+                rules,
+            };
+        }
         let copy = if sending.may_repeat() {
-            self.rules.copy.copy(&request)
+            rules.copy.copy(&request)
         } else {
             None
         };
@@ -83,10 +96,21 @@ where
             let clone = self.inner.clone();
             mem::replace(&mut self.inner, clone)
         });
-        // The attempt is made in its place: it can be large.
+        let readied = again.as_mut().unwrap_or(&mut self.inner);
+        if in_stack {
+            let marked = sending.mark_attempt();
+            let future = RetryFuture {
+                state: State::Attempt(readied.call(request)),
+                service: again,
+                copy,
+                sending,
+                rules,
+            };
+            drop(marked);
+            return future;
+        }
         RetryFuture {
             state: State::Attempt({
-                let readied = again.as_mut().unwrap_or(&mut self.inner);
                 let _in_attempt = sending.enter_attempt();
                 let _fresh = read.is_none().then(FreshClock::begin);
                 readied.call(request)
@@ -94,7 +118,7 @@ where
             service: again,
             copy,
             sending,
-            rules: Arc::clone(&self.rules),
+            rules,
         }
     }
 }
