@@ -30,8 +30,14 @@ fn main() {
         .build()
         .expect("a runtime");
     if let [child, variant, work, n] = &args[..] {
+        let n = n.parse().expect("a number");
         if child == "--child" {
-            calls::child(&runtime, variant, work, n.parse().expect("a number"));
+            calls::child(&runtime, variant, work, n);
+            return;
+        }
+        if child == "--allocations" {
+            let counted = calls::counted(&runtime, variant, work, n);
+            println!("{}", counted as f64 / f64::from(n));
             return;
         }
     }
