@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tokio::time::{Instant, Sleep};
 
-use crate::call::{AttemptLog, DeadlineOrigin, Phase, with_current};
+use crate::call::{AttemptLog, DeadlineOrigin, Phase, Scope, with_current};
 use crate::error::{BoxError, DeadlineExceeded};
 use crate::event::{Event, EventKind, Listeners};
 use crate::timer;
@@ -23,23 +23,14 @@ pub struct DeadlineBody<B> {
     /// Gone once the deadline has passed.
     #[pin]
     inner: Option<B>,
-    bound: Option<(Instant, Instant, DeadlineOrigin)>,
+    bound: Option<Until>,
     timer: Option<Pin<Box<Option<Sleep>>>>,
     listeners: Listeners,
 }
 
 impl<B> DeadlineBody<B> {
-    pub(crate) fn unbounded(inner: B) -> Self {
-        Self::new(inner, None, Listeners::NONE)
-    }
-
-    /// `bound` is the start of the call, its deadline, and where that came from.
     #[inline]
-    pub(super) fn new(
-        inner: B,
-        bound: Option<(Instant, Instant, DeadlineOrigin)>,
-        listeners: Listeners,
-    ) -> Self {
+    pub(super) fn new(inner: B, bound: Option<Until>, listeners: Listeners) -> Self {
         Self {
             inner: Some(inner),
             bound,
@@ -52,7 +43,7 @@ impl<B> DeadlineBody<B> {
 impl<B> fmt::Debug for DeadlineBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadlineBody")
-            .field("until", &self.bound.map(|(_, at, _)| at))
+            .field("until", &self.bound.map(|until| until.deadline))
             .finish_non_exhaustive()
     }
 }
@@ -76,35 +67,17 @@ where
         if let Poll::Ready(frame) = inner.poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let Some((started, deadline, origin)) = *this.bound else {
+        let Some(until) = *this.bound else {
             return Poll::Pending;
         };
         let timer = this.timer.get_or_insert_with(|| Box::pin(None));
-        ready!(timer::poll_until(timer.as_mut(), deadline, cx));
-        // Read inside an attempt, it ends with the call, whose deadline this is (rule 34).
-        let in_call = with_current(|scope| {
-            scope.buffering && scope.enforced && scope.deadline == Some(deadline)
-        });
-        if in_call {
+        ready!(timer::poll_until(timer.as_mut(), until.deadline, cx));
+        if ends_with_its_call(until.deadline) {
             return Poll::Pending;
         }
         this.inner.set(None);
         *this.timer = None;
-        let now = Instant::now();
-        let error = DeadlineExceeded {
-            deadline: deadline.saturating_duration_since(started),
-            origin,
-            elapsed: now.saturating_duration_since(started),
-            phase: Phase::Body,
-            log: AttemptLog::default(),
-            source: None,
-        };
-        this.listeners.raise(|| Event {
-            duration: Some(error.elapsed),
-            error: Some(&error),
-            ..Event::new(EventKind::Stalled)
-        });
-        Poll::Ready(Some(Err(error.into())))
+        Poll::Ready(Some(Err(until.exceeded(this.listeners).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -116,4 +89,49 @@ where
             .as_ref()
             .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
+}
+
+/// The deadline of a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Until {
+    /// When the call began.
+    pub(crate) started: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) origin: DeadlineOrigin,
+}
+
+impl Until {
+    /// The deadline in the scope, for a body that outlives it.
+    pub(crate) fn of(scope: &Scope) -> Option<Self> {
+        let deadline = scope.deadline?;
+        Some(Self {
+            started: scope.started.unwrap_or(deadline),
+            deadline,
+            origin: scope.origin,
+        })
+    }
+
+    /// A read of the body is outstanding at the deadline: the error that says so, and its event.
+    pub(crate) fn exceeded(&self, listeners: &Listeners) -> DeadlineExceeded {
+        let error = DeadlineExceeded {
+            deadline: self.deadline.saturating_duration_since(self.started),
+            origin: self.origin,
+            elapsed: Instant::now().saturating_duration_since(self.started),
+            phase: Phase::Body,
+            log: AttemptLog::default(),
+            source: None,
+        };
+        listeners.raise(|| Event {
+            duration: Some(error.elapsed),
+            error: Some(&error),
+            ..Event::new(EventKind::Stalled)
+        });
+        error
+    }
+}
+
+/// Whether a body is read inside an attempt, so that it ends with the call, whose deadline this is
+/// (rule 34).
+pub(crate) fn ends_with_its_call(deadline: Instant) -> bool {
+    with_current(|scope| scope.buffering && scope.enforced && scope.deadline == Some(deadline))
 }

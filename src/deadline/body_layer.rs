@@ -10,7 +10,7 @@ use pin_project::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::body::DeadlineBody;
+use super::body::{DeadlineBody, Until};
 use crate::call::with_current;
 use crate::event::{Listener, Listeners};
 
@@ -46,20 +46,13 @@ use crate::event::{Listener, Listeners};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct DeadlineBodyLayer {
-    off: bool,
     listeners: Listeners,
 }
 
 impl DeadlineBodyLayer {
     /// A layer that holds bodies to the deadline in force.
     pub const fn new() -> Self {
-        Self::when(true)
-    }
-
-    /// The same, or one that leaves bodies as they are.
-    pub(crate) const fn when(on: bool) -> Self {
         Self {
-            off: !on,
             listeners: Listeners::NONE,
         }
     }
@@ -68,12 +61,6 @@ impl DeadlineBodyLayer {
     /// [`DeadlineExceeded`](crate::DeadlineExceeded) as its error. May be called several times.
     pub fn on_event(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.add(listener);
-        self
-    }
-
-    /// Tells these listeners, and no others.
-    pub(crate) fn told_to(mut self, listeners: &Listeners) -> Self {
-        self.listeners = listeners.clone();
         self
     }
 }
@@ -90,7 +77,6 @@ impl<S> Layer<S> for DeadlineBodyLayer {
     fn layer(&self, inner: S) -> DeadlineBodyService<S> {
         DeadlineBodyService {
             inner,
-            off: self.off,
             listeners: self.listeners.clone(),
         }
     }
@@ -99,8 +85,7 @@ impl<S> Layer<S> for DeadlineBodyLayer {
 /// The service of [`DeadlineBodyLayer`].
 #[derive(Debug, Clone)]
 pub struct DeadlineBodyService<S> {
-    pub(crate) inner: S,
-    off: bool,
+    inner: S,
     listeners: Listeners,
 }
 
@@ -120,7 +105,6 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         DeadlineBodyFuture {
             inner: self.inner.call(request),
-            off: self.off,
             listeners: self.listeners.clone(),
         }
     }
@@ -132,7 +116,6 @@ where
 pub struct DeadlineBodyFuture<F> {
     #[pin]
     inner: F,
-    off: bool,
     listeners: Listeners,
 }
 
@@ -152,14 +135,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let response = ready!(this.inner.poll(cx))?;
-        let bound = if *this.off {
-            None
-        } else {
-            with_current(|scope| {
-                let at = scope.deadline?;
-                Some((scope.started.unwrap_or(at), at, scope.origin))
-            })
-        };
+        let bound = with_current(|scope| Until::of(scope));
         let listeners = std::mem::take(this.listeners);
         Poll::Ready(Ok(
             response.map(|body| DeadlineBody::new(body, bound, listeners))

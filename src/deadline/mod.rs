@@ -25,4 +25,5 @@ pub use self::layer::DeadlineLayer;
 pub use self::readiness::{BoundReadiness, BoundReadinessFuture, BoundReadinessLayer};
 pub use self::service::Deadline;
 
+pub(crate) use self::body::{Until, ends_with_its_call};
 pub(crate) use self::bound::earlier;

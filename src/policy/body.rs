@@ -9,7 +9,6 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
 use crate::buffer::BufferedBody;
-use crate::deadline::DeadlineBody;
 use crate::error::BoxError;
 use crate::progress::{AnyBytes, Progress, ProgressBody};
 
@@ -23,17 +22,18 @@ pub type AttemptBody<B, P = AnyBytes> = BufferedBody<ProgressBody<B, P>>;
 /// the attempt timeout, and with [`DeadlineExceeded`](crate::DeadlineExceeded) where the policy bounds the
 /// body as well. Its size hint is that of the inner body.
 #[pin_project]
-pub struct CallBody<B, P = AnyBytes>(#[pin] DeadlineBody<AttemptBody<B, P>>);
+pub struct CallBody<B, P = AnyBytes>(#[pin] AttemptBody<B, P>);
 
 impl<B, P> CallBody<B, P> {
-    pub(super) fn new(body: DeadlineBody<AttemptBody<B, P>>) -> Self {
+    pub(super) fn new(body: AttemptBody<B, P>) -> Self {
         Self(body)
     }
 
     /// A body that nothing bounds.
     pub(super) fn plain(body: B, predicate: P) -> Self {
-        let body = ProgressBody::unbounded(body, predicate);
-        Self(DeadlineBody::unbounded(BufferedBody::untouched(body)))
+        Self(BufferedBody::untouched(ProgressBody::unbounded(
+            body, predicate,
+        )))
     }
 }
 

@@ -11,7 +11,6 @@ use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::buffer::BufferResponsesLayer;
 use crate::call::OverrideLayer;
 use crate::classify::HttpClassifier;
-use crate::deadline::DeadlineBodyLayer;
 use crate::event::Listener;
 use crate::key::Authority;
 use crate::progress::{AnyBytes, Progress, ProgressBoundLayer};
@@ -60,7 +59,6 @@ pub struct HttpCallLayer<
     P = AnyBytes,
 > {
     core: CallLayer<C, Y, K, R>,
-    body: DeadlineBodyLayer,
     buffer: BufferResponsesLayer,
     progress: ProgressBoundLayer<P>,
 }
@@ -76,7 +74,6 @@ impl HttpCallLayer {
         let retry = RetryLayer::http().retry_unsafe_methods(policy.retry_unsafe_methods);
         Self {
             core: CallLayer::of(policy, retry, attempt, Authority),
-            body: DeadlineBodyLayer::when(policy.bound_body),
             buffer: match policy.buffering {
                 Some(max_bytes) => BufferResponsesLayer::new().max_bytes(max_bytes),
                 None => BufferResponsesLayer::on_request(),
@@ -85,7 +82,8 @@ impl HttpCallLayer {
                 Some(gap) => ProgressBoundLayer::new(gap),
                 None if policy.bounds_progress() => ProgressBoundLayer::unbounded(),
                 None => ProgressBoundLayer::off(),
-            },
+            }
+            .by_deadline(policy.bound_body),
         }
     }
 }
@@ -98,7 +96,6 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     ) -> HttpCallLayer<D, Z, L, Q, P> {
         HttpCallLayer {
             core: exchange(self.core),
-            body: self.body,
             buffer: self.buffer,
             progress: self.progress,
         }
@@ -134,7 +131,6 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     pub fn progress_when<Q: Progress + Clone>(self, predicate: Q) -> HttpCallLayer<C, Y, K, R, Q> {
         HttpCallLayer {
             core: self.core,
-            body: self.body,
             buffer: self.buffer,
             progress: self.progress.progress_when(predicate),
         }
@@ -149,7 +145,6 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     pub fn on_event(self, listener: impl Listener + 'static) -> Self {
         let mut told = self.with_core(|core| core.on_event(listener));
         let listeners = &told.core.listeners;
-        told.body = told.body.told_to(listeners);
         told.buffer = told.buffer.told_to(listeners);
         told.progress = told.progress.told_to(listeners);
         told
@@ -193,8 +188,8 @@ where
         let core = &self.core;
         let attempt = self.buffer.layer(self.progress.layer(inner));
         let attempt = core.attempt.layer(attempt);
-        let bodies = self.body.layer(core.retry.layer(attempt));
-        let call = core.deadline.layer(core.readiness.layer(bodies));
+        let call = core.readiness.layer(core.retry.layer(attempt));
+        let call = core.deadline.layer(call);
         HttpCall {
             stack: OverrideLayer::new().layer(call),
             idle: core.idle,

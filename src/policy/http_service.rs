@@ -16,7 +16,7 @@ use crate::attempt_timeout::AttemptTimeout;
 use crate::buffer::BufferResponses;
 use crate::call::{CallOverride, Override, is_overridden, keep_last_log};
 use crate::classify::{Classify, HttpClassifier};
-use crate::deadline::{BoundReadiness, Deadline, DeadlineBody, DeadlineBodyService};
+use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
 use crate::key::{Authority, KeyOf, Noted, Noting};
 use crate::progress::{AnyBytes, Progress, ProgressBound};
@@ -24,9 +24,8 @@ use crate::retry::{ByMethod, CloneRequest, CopyRequest, Repeatable, Retry};
 
 type Attempt<S, C, K, P> = AttemptTimeout<BufferResponses<ProgressBound<S, P>>, C, Noted<K>>;
 
-type Stack<S, C, Y, K, R, P> = Override<
-    Deadline<BoundReadiness<DeadlineBodyService<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>>,
->;
+type Stack<S, C, Y, K, R, P> =
+    Override<Deadline<BoundReadiness<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>>;
 
 /// The service of [`HttpCallLayer`](super::HttpCallLayer).
 #[derive(Clone)]
@@ -44,12 +43,12 @@ pub struct HttpCall<
 
 impl<S, C, Y, K, R, P> HttpCall<S, C, Y, K, R, P> {
     fn progress(&self) -> &ProgressBound<S, P> {
-        let retry = &self.stack.inner.inner.inner.inner;
+        let retry = &self.stack.inner.inner.inner;
         &retry.inner.inner.inner
     }
 
     fn innermost(&mut self) -> &mut S {
-        let retry = &mut self.stack.inner.inner.inner.inner;
+        let retry = &mut self.stack.inner.inner.inner;
         &mut retry.inner.inner.inner.inner
     }
 }
@@ -127,7 +126,7 @@ impl<F, G, P> fmt::Debug for HttpCallFuture<F, G, P> {
 impl<F, G, P, B, E> Future for HttpCallFuture<F, G, P>
 where
     F: Future<Output = Result<Response<B>, E>>,
-    G: Future<Output = Result<Response<DeadlineBody<AttemptBody<B, P>>>, BoxError>>,
+    G: Future<Output = Result<Response<AttemptBody<B, P>>, BoxError>>,
     E: Into<BoxError>,
     P: Clone,
 {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::gap::Gap;
 use super::predicate::{AnyBytes, Progress};
 use crate::call::with_current;
+use crate::deadline::{Until, ends_with_its_call};
 use crate::error::{AttemptStalled, BoxError};
 use crate::event::{Event, EventKind, Listeners};
 use crate::timer;
@@ -51,7 +52,7 @@ pub struct ProgressBody<B, P = AnyBytes> {
     inner: Option<B>,
     /// Nothing where the body is not bounded.
     bound: Option<Duration>,
-    /// Made at the first read that has to wait.
+    /// Made at the first read that has to wait, or with the body where it has a deadline.
     waiting: Option<Pin<Box<Waiting>>>,
     predicate: P,
     bytes: u64,
@@ -62,7 +63,8 @@ pub struct ProgressBody<B, P = AnyBytes> {
 /// The clock of a body that has had to wait.
 #[pin_project]
 struct Waiting {
-    gap: Gap,
+    gap: Option<Gap>,
+    until: Option<Until>,
     /// It is moved only when it fires.
     #[pin]
     timer: Option<Sleep>,
@@ -111,6 +113,16 @@ impl<B, P> ProgressBody<B, P> {
     }
 }
 
+impl<B, P> ProgressBody<B, P> {
+    /// Bounds the end of the body as well.
+    pub(super) fn until(mut self, until: Option<Until>) -> Self {
+        if until.is_some() {
+            self.waiting = Some(Waiting::new(self.bound, until));
+        }
+        self
+    }
+}
+
 impl<B, P> fmt::Debug for ProgressBody<B, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProgressBody")
@@ -150,11 +162,12 @@ where
                     // The predicate sees every frame.
                     let progress = data.is_none_or(|data| is_progress(this.predicate, data));
                     if let Some(waiting) = this.waiting {
-                        let gap = waiting.as_mut().project().gap;
-                        if progress {
-                            gap.progress();
-                        } else if gap.is_outstanding() {
-                            gap.no_progress(Instant::now());
+                        if let Some(gap) = waiting.as_mut().project().gap {
+                            if progress {
+                                gap.progress();
+                            } else if gap.is_outstanding() {
+                                gap.no_progress(Instant::now());
+                            }
                         }
                     }
                 }
@@ -165,23 +178,32 @@ where
                 Poll::Ready(end.map(|frame| frame.map_err(Into::into)))
             }
             Poll::Pending => {
-                let Some(bound) = *this.bound else {
+                if this.bound.is_none() && this.waiting.is_none() {
                     return Poll::Pending;
+                }
+                let bound = *this.bound;
+                let waiting = this
+                    .waiting
+                    .get_or_insert_with(|| Waiting::new(bound, None));
+                let over = ready!(waiting.as_mut().poll_over(cx));
+                if let Over::Until(until) = over {
+                    if ends_with_its_call(until.deadline) {
+                        return Poll::Pending;
+                    }
+                }
+                this.inner.set(None);
+                *this.waiting = None;
+                let gap = match over {
+                    Over::Until(until) => {
+                        return Poll::Ready(Some(Err(until.exceeded(this.listeners).into())));
+                    }
+                    Over::Gap(gap) => gap,
                 };
-                let waiting = this.waiting.get_or_insert_with(|| {
-                    Box::pin(Waiting {
-                        gap: Gap::new(bound),
-                        timer: None,
-                    })
-                });
-                ready!(waiting.as_mut().poll_stall(cx));
                 let stalled = AttemptStalled {
-                    gap: bound,
+                    gap,
                     bytes: *this.bytes,
                     frames: *this.frames,
                 };
-                this.inner.set(None);
-                *this.waiting = None;
                 // Where the body is read inside an attempt, this is that attempt's failure (rule 34).
                 if !with_current(|scope| scope.call && scope.buffering) {
                     this.listeners.raise(|| Event {
@@ -206,19 +228,44 @@ where
     }
 }
 
+/// What is over while a read is outstanding.
+#[derive(Clone, Copy)]
+enum Over {
+    /// The gap, which was so long.
+    Gap(Duration),
+    /// The deadline of the body.
+    Until(Until),
+}
+
 impl Waiting {
-    /// Ready when the pending read is a stall.
+    fn new(gap: Option<Duration>, until: Option<Until>) -> Pin<Box<Self>> {
+        Box::pin(Self {
+            gap: gap.map(Gap::new),
+            until,
+            timer: None,
+        })
+    }
+
+    /// Ready when the pending read is a stall, or the deadline has come.
     ///
     /// The clock decides; the timer is there to wake the task. It stands at the instant of an earlier
     /// read until it fires, which is never later than that of this one.
-    fn poll_stall(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_over(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Over> {
         let mut this = self.project();
         let now = Instant::now();
-        let Some(at) = this.gap.pending(now) else {
-            return Poll::Pending;
+        let stall = this
+            .gap
+            .as_mut()
+            .and_then(|gap| Some((gap.pending(now)?, Over::Gap(gap.bound()))));
+        let end = this.until.map(|until| (until.deadline, Over::Until(until)));
+        let (at, over) = match (stall, end) {
+            (Some(stall), Some(end)) if stall.0 <= end.0 => stall,
+            (_, Some(end)) => end,
+            (Some(stall), None) => stall,
+            (None, None) => return Poll::Pending,
         };
         if now >= at {
-            return Poll::Ready(());
+            return Poll::Ready(over);
         }
         let standing = this
             .timer
@@ -227,9 +274,9 @@ impl Waiting {
             .map(|timer| timer.deadline());
         ready!(timer::arm(this.timer.as_mut(), standing.unwrap_or(at), cx));
         if standing.is_none_or(|standing| standing >= at) {
-            return Poll::Ready(());
+            return Poll::Ready(over);
         }
-        timer::arm(this.timer, at, cx)
+        timer::arm(this.timer, at, cx).map(|()| over)
     }
 }
 

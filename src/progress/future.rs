@@ -12,6 +12,7 @@ use super::body::ProgressBody;
 use super::layer::ProgressBoundLayer;
 use crate::body_of::BodyOf;
 use crate::call::{Setting, Trap, with_current};
+use crate::deadline::Until;
 
 /// The future of [`ProgressBound`](super::ProgressBound).
 #[pin_project]
@@ -60,7 +61,8 @@ where
             }
         };
         let follows = config.follows_attempt;
-        let (overriding, attempt_bound) = with_current(|scope| {
+        let by_deadline = config.by_deadline;
+        let (overriding, attempt_bound, until) = with_current(|scope| {
             let overrides = scope.overrides.as_ref().map(|overrides| {
                 if follows {
                     overrides.gap()
@@ -68,7 +70,8 @@ where
                     overrides.progress
                 }
             });
-            (overrides, scope.attempt_bound)
+            let until = by_deadline.then(|| Until::of(scope)).flatten();
+            (overrides, scope.attempt_bound, until)
         });
         if config.gap.is_some() {
             look::<F>(attempt_bound);
@@ -79,7 +82,7 @@ where
             .filter(|_| this.method.arrives(response.status()));
         Poll::Ready(Ok(response.map(|body| {
             let (predicate, listeners) = (config.predicate.clone(), config.listeners.clone());
-            ProgressBody::bounded(body, gap, predicate, listeners)
+            ProgressBody::bounded(body, gap, predicate, listeners).until(until)
         })))
     }
 }

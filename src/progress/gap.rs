@@ -26,6 +26,10 @@ impl Gap {
         }
     }
 
+    pub(super) fn bound(&self) -> Duration {
+        self.bound
+    }
+
     /// A read is pending at `now`. Gives the instant at which it is a stall, never earlier than one
     /// it gave before; `None` is never.
     pub(super) fn pending(&mut self, now: Instant) -> Option<Instant> {

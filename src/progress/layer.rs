@@ -52,6 +52,8 @@ pub struct ProgressBoundLayer<P = AnyBytes> {
     pub(super) gap: Option<Duration>,
     /// An override of the attempt timeout sets the gap too (rule 32).
     pub(super) follows_attempt: bool,
+    /// The deadline of the call bounds the body's end as well.
+    pub(super) by_deadline: bool,
     pub(super) predicate: P,
     pub(super) listeners: Listeners,
 }
@@ -63,6 +65,7 @@ impl ProgressBoundLayer {
         Self {
             gap: Some(gap),
             follows_attempt: true,
+            by_deadline: false,
             predicate: AnyBytes,
             listeners: Listeners::NONE,
         }
@@ -73,6 +76,7 @@ impl ProgressBoundLayer {
         Self {
             gap: None,
             follows_attempt: true,
+            by_deadline: false,
             predicate: AnyBytes,
             listeners: Listeners::NONE,
         }
@@ -83,6 +87,7 @@ impl ProgressBoundLayer {
         Self {
             gap: None,
             follows_attempt: false,
+            by_deadline: false,
             predicate: AnyBytes,
             listeners: Listeners::NONE,
         }
@@ -105,6 +110,7 @@ impl<P> ProgressBoundLayer<P> {
         ProgressBoundLayer {
             gap: self.gap,
             follows_attempt: self.follows_attempt,
+            by_deadline: self.by_deadline,
             predicate,
             listeners: self.listeners,
         }
@@ -114,6 +120,13 @@ impl<P> ProgressBoundLayer<P> {
     /// itself. May be called several times.
     pub fn on_event(mut self, listener: impl Listener + 'static) -> Self {
         self.listeners.add(listener);
+        self
+    }
+
+    /// Bounds the end of the body by the deadline of the call as well, as
+    /// [`DeadlineBodyLayer`](crate::DeadlineBodyLayer) does.
+    pub(crate) const fn by_deadline(mut self, on: bool) -> Self {
+        self.by_deadline = on;
         self
     }
 
