@@ -52,6 +52,10 @@ impl fmt::Debug for Key {
 }
 
 /// Says which [`Key`] a request has. Any closure `Fn(&Req) -> Key` does.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which dependency a request of the type `{Req}` goes to",
+    note = "`Authority` is for `http::Request`; for others there are `OneDependency` and closures `Fn(&Req) -> Key`"
+)]
 pub trait KeyOf<Req> {
     /// The key of `request`.
     fn key_of(&self, request: &Req) -> Key;
@@ -84,6 +88,23 @@ impl<Req> KeyOf<Req> for OneDependency {
 /// none either has the shared key.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Authority;
+
+impl Authority {
+    /// The key of requests to `uri`, for reading what is kept for them.
+    ///
+    /// ```
+    /// use tower_deadline::{Authority, Key, RetryBudget};
+    ///
+    /// let key = Authority::of(&"http://db.internal:8080/".parse().unwrap());
+    /// assert_ne!(key, Key::SHARED);
+    /// let budget = RetryBudget::automatic(); // and given to a layer
+    /// assert_eq!(budget.utilisation(key), Some(0.0));
+    /// ```
+    #[must_use]
+    pub fn of(uri: &Uri) -> Key {
+        authority(uri, &HeaderMap::new())
+    }
+}
 
 impl<B> KeyOf<Request<B>> for Authority {
     fn key_of(&self, request: &Request<B>) -> Key {

@@ -89,6 +89,11 @@ impl fmt::Display for AttemptError<'_> {
 ///     Err(_) => Verdict::Permanent,
 /// });
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not judge results with a response of the type `{Res}`",
+    note = "`HttpClassifier` is for `http::Response`, `ErrorClassifier` for any response",
+    note = "a closure has to say its argument's type: `|result: AttemptResult<'_, Res>| -> Verdict`"
+)]
 pub trait Classify<Res> {
     /// The verdict on one attempt.
     fn classify(&self, result: AttemptResult<'_, Res>) -> Verdict;

@@ -48,8 +48,8 @@ impl CallPolicy {
     /// use std::time::Duration;
     /// use tower_deadline::CallPolicy;
     ///
-    /// // evaluation panicked: 1 problem in this policy; attempt_timeout = 60s: it is above the
-    /// // deadline of 30s, which ends every attempt before it
+    /// // evaluation panicked: 1 problem in this policy:
+    /// // - attempt_timeout = 60s: it is above the deadline of 30s, which ends every attempt before it
     /// const API: CallPolicy = CallPolicy::http().attempt_timeout(Duration::from_secs(60)).checked();
     /// # let _ = API;
     /// ```

@@ -102,7 +102,8 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     }
 
     /// Which responses and errors are failures, and of what kind: [`HttpClassifier`] by default. It
-    /// sees the responses of attempts, whose body is [`AttemptBody`](super::AttemptBody).
+    /// sees the responses of attempts, whose body is [`AttemptBody`](super::AttemptBody). A closure need not
+    /// name that: `|result: AttemptResult<'_, http::Response<_>>| ..` does.
     pub fn classifier<D: Clone>(self, classifier: D) -> HttpCallLayer<D, Y, K, R, P> {
         self.with_core(|core| core.classifier(classifier))
     }

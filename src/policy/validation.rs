@@ -189,14 +189,14 @@ impl Problems {
         let mut text = ConstText::new();
         text.integer(self.len as u128);
         text.push(if self.len == 1 {
-            " problem in this policy"
+            " problem in this policy:"
         } else {
-            " problems in this policy"
+            " problems in this policy:"
         });
         let mut i = 0;
         while i < self.len {
             if let Some(found) = &self.found[i] {
-                text.push("; ");
+                text.push("\n- ");
                 text.push(found.field);
                 text.push(" = ");
                 found.value.write(&mut text);

@@ -56,8 +56,9 @@ use crate::retry::{Backoff, RetryLayer};
 ///
 /// # Errors
 ///
-/// [`checked`](Self::checked) makes a policy that is refused a compile error; [`validate`](Self::validate)
-/// returns the same at run time, for a policy that comes from a file. [`layer`](Self::layer) takes any
+/// [`checked`](Self::checked) makes a policy that is refused a compile error, and one whose attempt timeout
+/// was written out above its deadline as well; [`validate`](Self::validate) returns what is refused at run
+/// time, for a policy that comes from a file. [`layer`](Self::layer) takes any
 /// policy: what is refused of it is reported through `tracing` as an error, once, and it is as harmless
 /// as each of its layers.
 #[derive(Debug, Clone, Copy, PartialEq)]

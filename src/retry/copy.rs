@@ -5,6 +5,12 @@
 /// The copy has to equal the original: method, URI, version, headers, extensions, body. It is made
 /// before the original is sent, and only when a retry could follow. A request that cannot be copied
 /// is sent once. Any closure `Fn(&Req) -> Option<Req>` is one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot copy a request of the type `{Req}`",
+    label = "a retry layer copies requests with this",
+    note = "`CloneRequest`, the default, needs a request (and its body) that is `Clone`",
+    note = "for one that is not, give the layer `.copy(NeverCopy)`, or a closure `Fn(&Req) -> Option<Req>`"
+)]
 pub trait CopyRequest<Req> {
     /// The copy, or `None` when there can be none.
     fn copy(&self, request: &Req) -> Option<Req>;

@@ -20,6 +20,8 @@ pub(super) struct Failure {
     pub(super) spilled: bool,
     /// The call's deadline is what ended the attempt.
     pub(super) cut_by_deadline: bool,
+    /// How long the attempt took.
+    pub(super) took: Duration,
 }
 
 /// What the call allows.
@@ -109,8 +111,16 @@ pub(super) fn next(
             }
             // Never earlier than asked, and not all at once. The spread is drawn from what fits,
             // rather than cut to it, so that a crowd with the same deadline stays spread.
+            // What the next attempt will need is not the spread's to take: where nobody knows what is
+            // normal, as long as this one took.
+            let needed = match normal {
+                Some(_) => Duration::ZERO, // it is not in `left` any more
+                None => failure.took,
+            };
             let room = left.map_or(Duration::MAX, |left| {
-                left.saturating_sub(slept(wait)).saturating_sub(TICK)
+                left.saturating_sub(slept(wait))
+                    .saturating_sub(TICK)
+                    .saturating_sub(needed)
             });
             let spread = part_of(backoff.spread().min(room), fastrand::f64());
             Next::Wait(wait.saturating_add(spread))
@@ -160,7 +170,33 @@ mod tests {
         asked: None,
         spilled: false,
         cut_by_deadline: false,
+        took: Duration::ZERO,
     };
+
+    #[test]
+    fn the_spread_leaves_the_next_attempt_as_long_as_this_one_took() {
+        let failure = Failure {
+            verdict: Verdict::Throttled,
+            asked: Some(secs(1)),
+            took: ms(200),
+            ..FAILURE
+        };
+        let backoff = Backoff::exponential().base(ms(1)).throttled_base(secs(1));
+        let found = |took, normal| {
+            let failure = Failure { took, ..failure };
+            match next(PLAN, &backoff, failure, 1, true, Some(ms(1800)), normal) {
+                Next::Wait(wait) => wait,
+                Next::Stop(reason) => panic!("{reason}"),
+            }
+        };
+        for _ in 0..200 {
+            assert!(found(ms(200), None) <= ms(1600));
+            // Where there is none to spare, there is no spread.
+            assert_eq!(found(secs(5), None), secs(1));
+            assert!(found(secs(5), Some(ms(300))) <= ms(1500));
+        }
+        assert!((0..200).any(|_| found(ms(0), None) > ms(1600)));
+    }
 
     fn exact() -> Backoff {
         Backoff::exponential().jitter(Jitter::None)

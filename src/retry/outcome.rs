@@ -121,6 +121,10 @@ impl Sending {
         let entry = self.note_attempt(rules, judged, &result, now);
         let plan = self.plan(rules);
         let failure = self.look_at(rules, plan, judged, &result);
+        let failure = Failure {
+            took: entry.as_ref().map_or(Duration::ZERO, |e| e.duration),
+            ..failure
+        };
         let (deadline, normal, criticality) = self
             .call
             .with(|scope| (scope.deadline, scope.normal, scope.criticality));
@@ -202,6 +206,7 @@ impl Sending {
             },
             spilled: self.call.with(|scope| scope.spilled),
             cut_by_deadline: matches!(error.and_then(outermost), Some(Ours::Exceeded(_))),
+            took: Duration::ZERO,
         }
     }
 

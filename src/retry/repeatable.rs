@@ -18,6 +18,10 @@ pub enum Repeat {
 }
 
 /// Says when a request may be sent again. Any closure `Fn(&Req) -> Repeat` does.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say when a request of the type `{Req}` may be sent again",
+    note = "`ByMethod` is for `http::Request`; for others there are `AnyRequest` and closures `Fn(&Req) -> Repeat`"
+)]
 pub trait Repeatable<Req> {
     /// When `request` may be sent again.
     fn repeat(&self, request: &Req) -> Repeat;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 use tower_deadline::{AttemptCeiling, Backoff, CallPolicy};
 
-//~ 5 problems in this policy
+//~ 5 problems in this policy:
 //~ attempts = 0: the first attempt counts
 //~ backoff.cap = 10ms: it is below the base of 250ms
 //~ budget.fraction = 1.5: it has to be above 0 and at most 1

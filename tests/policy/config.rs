@@ -207,11 +207,17 @@ fn every_problem_is_listed_with_those_of_the_numbers_and_the_policy_is_explained
         "backoff.multiple has no effect",
         "ceiling.multiple = 0.5: it has to be above 1",
         "backoff.cap = 10ms: it is below the base of 1s",
-        "As far as it can be read, it means:",
-        "Bound first by  the deadline",
     ] {
         assert!(told.contains(part), "{part}\n{told}");
     }
+    assert!(
+        !told.contains("Bound first by"),
+        "not all could be read: {told}"
+    );
+
+    let told = refused("deadline = '5s'\nattempts = 0");
+    assert!(told.contains("As it is written, it would mean:"), "{told}");
+    assert!(told.contains("attempt 1 is clamped to 5.00s"), "{told}");
 }
 
 #[test]

@@ -56,8 +56,9 @@
 //! # Errors
 //!
 //! One error lists everything: keys that there are not, each with the nearest that there is, values
-//! that cannot be read, and what [`CallPolicy::validate`] refuses; and it says how the policy would
-//! behave, as [`CallPolicy::explain`] does.
+//! that cannot be read, and what [`CallPolicy::validate`] refuses; and where everything could be read it
+//! says how the policy would behave, as [`CallPolicy::explain`] does. An attempt timeout above the deadline
+//! is no error here, but warned of through `tracing` when the layer is made.
 
 mod raw;
 mod settings;
@@ -68,7 +69,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error};
 
 use self::raw::Raw;
-use super::CallPolicy;
+use super::{CallPolicy, Explanation};
 
 impl<'de> Deserialize<'de> for CallPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -82,20 +83,25 @@ impl<'de> DeserializeSeed<'de> for CallPolicy {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self, D::Error> {
         let raw = Raw::deserialize(deserializer)?;
         let (policy, mut problems) = settings::apply(self, raw);
+        let readable = problems.is_empty();
         let refused = policy.problems().into_problems();
         problems.extend(refused.iter().map(ToString::to_string));
         if problems.is_empty() {
             Ok(policy)
         } else {
-            Err(D::Error::custom(Refused { policy, problems }))
+            Err(D::Error::custom(Refused {
+                explained: readable.then(|| policy.explain()),
+                problems,
+            }))
         }
     }
 }
 
 /// Everything that is wrong, and what would come of the rest.
 struct Refused {
-    policy: CallPolicy,
     problems: Vec<String>,
+    /// Where everything could be read.
+    explained: Option<Explanation>,
 }
 
 impl fmt::Display for Refused {
@@ -106,8 +112,10 @@ impl fmt::Display for Refused {
         for problem in &self.problems {
             writeln!(f, "- {problem}")?;
         }
-        let mut explanation = self.policy.explain();
+        let Some(mut explanation) = self.explained.clone() else {
+            return Ok(());
+        };
         explanation.problems.clear(); // they are above
-        write!(f, "As far as it can be read, it means:\n{explanation}")
+        write!(f, "As it is written, it would mean:\n{explanation}")
     }
 }

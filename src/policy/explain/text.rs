@@ -282,6 +282,10 @@ impl MeasuredTerms {
         }
         let n = self.minimum_samples;
         let noun = plural(n, "sample", "samples");
-        writeln!(f, "cold, and without effect until there are {n} {noun}")
+        let floor = As(self.floor);
+        writeln!(
+            f,
+            "cold; from {n} {noun} on it can cut an attempt after {floor}"
+        )
     }
 }
