@@ -56,8 +56,9 @@
 //! # let _ = stack;
 //! ```
 //!
-//! Their order decides what they mean. A deadline inside a retry, a retry inside a retry, and a bound on
-//! the gaps without an attempt timeout are reported through `tracing`, once for each stack.
+//! Their order decides what they mean. A deadline inside a retry, a retry inside a retry or inside an
+//! attempt timeout, and a bound on the gaps without an attempt timeout are reported through `tracing`, once
+//! for each stack.
 //!
 //! What went wrong is told by the error: [`DeadlineExceeded`], [`AttemptTimedOut`],
 //! [`AttemptStalled`], [`RetryRefused`], each found behind boxes and wrappers with its `find`. The

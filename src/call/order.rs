@@ -11,6 +11,8 @@ pub(crate) enum Trap {
     DeadlineInsideRetry,
     /// The attempts multiply.
     RetryInsideRetry,
+    /// One attempt timeout for all the attempts together.
+    RetryInsideAttempt,
     /// The gaps of a body are bounded, and the wait for its head is not.
     ProgressWithoutAttempt,
 }
@@ -20,6 +22,7 @@ impl Trap {
         match self {
             Self::DeadlineInsideRetry => "deadline_inside_retry",
             Self::RetryInsideRetry => "retry_inside_retry",
+            Self::RetryInsideAttempt => "retry_inside_attempt_timeout",
             Self::ProgressWithoutAttempt => "progress_without_attempt_timeout",
         }
     }
@@ -33,6 +36,10 @@ impl Trap {
             Self::RetryInsideRetry => {
                 "a RetryLayer inside a RetryLayer multiplies the attempts: \
                  take one of them out, or have the inner one defer_to_caller"
+            }
+            Self::RetryInsideAttempt => {
+                "a RetryLayer inside an AttemptTimeoutLayer has one timeout for all its attempts, and none \
+                 for each: put the AttemptTimeoutLayer beneath it, and a DeadlineLayer above"
             }
             Self::ProgressWithoutAttempt => {
                 "a ProgressBoundLayer bounds what comes after the response head, and no attempt timeout bounds \

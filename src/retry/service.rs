@@ -59,8 +59,13 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let (key, repeat) = (self.key.key_of(&request), self.repeatable.repeat(&request));
         let around = with_current(Around::join);
-        if around.nested && self.rules.attempts > 1 && !self.rules.defer_to_caller {
-            Trap::RetryInsideRetry.report_once::<Self>();
+        if self.rules.attempts > 1 {
+            if around.nested && !self.rules.defer_to_caller {
+                Trap::RetryInsideRetry.report_once::<Self>();
+            }
+            if around.bounded {
+                Trap::RetryInsideAttempt.report_once::<Self>();
+            }
         }
         // The layer that opened the call has just read the clock.
         let read = around.started;
@@ -134,6 +139,8 @@ struct Around {
     started: Option<Instant>,
     /// This is an attempt of a retry layer above.
     nested: bool,
+    /// There is an attempt timeout above.
+    bounded: bool,
 }
 
 impl Around {
@@ -144,6 +151,7 @@ impl Around {
             call: scope.call,
             started: scope.started.filter(|_| in_stack),
             nested: in_stack && scope.retrying,
+            bounded: in_stack && scope.attempt_bound && !scope.retrying,
             joined: scope.call && scope.join_as_retry(),
         }
     }

@@ -187,6 +187,27 @@ fn two_retry_layers_are_told_of_once() {
 }
 
 #[test]
+fn a_retry_inside_an_attempt_timeout_is_told_of_once() {
+    let stack = |inner: Own<15>| {
+        ServiceBuilder::new()
+            .layer(DeadlineLayer::new(secs(1)))
+            .layer(AttemptTimeoutLayer::http(secs(1)))
+            .layer(RetryLayer::http())
+            .service(inner)
+    };
+    let lines = said("retry_inside_attempt", calls!(stack(ok())));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    // One attempt is all there is to bound.
+    let single = |inner: Own<16>| {
+        ServiceBuilder::new()
+            .layer(AttemptTimeoutLayer::http(secs(1)))
+            .layer(RetryLayer::http().attempts(1))
+            .service(inner)
+    };
+    assert!(said("trap", calls!(single(ok()))).is_empty());
+}
+
+#[test]
 fn a_policy_inside_a_retry_is_told_of() {
     let stack = || RetryLayer::http().layer(CallPolicy::http().layer().layer(ok::<7>()));
     let lines = said("trap", calls!(stack()));
