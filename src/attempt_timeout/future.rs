@@ -70,6 +70,8 @@ pub(super) enum Ceiling {
         /// The deadline that was in force then. An attempt that several calls share, or that goes
         /// from one to another, comes under another one.
         under: Option<Instant>,
+        /// What the measured ceiling was then.
+        measured: Option<Duration>,
     },
 }
 
@@ -141,10 +143,11 @@ where
         if let Membership::Own(opened) = this.call {
             opened.goes_on();
         }
-        let Some(ceiling) = this.ceiling() else {
+        let (ceiling, enforced) = this.look();
+        let Some(ceiling) = ceiling else {
             return Poll::Pending;
         };
-        if ceiling.bound == Bound::Deadline && this.call.with(|scope| scope.enforced) {
+        if ceiling.bound == Bound::Deadline && enforced {
             // The deadline's own layer ends the call, and has a better error to end it with. It does
             // so in this very poll when the time is over, so nothing is reported twice.
             if !this.terms.listeners.is_empty() {
@@ -286,18 +289,29 @@ impl<F, C> Projected<'_, F, C> {
         self.call.with(|scope| scope.normal = estimate.median(now));
     }
 
-    /// The effective ceiling, computed once for each deadline that the attempt comes under, and shown
-    /// to the other layers of the call.
     fn ceiling(&mut self) -> Option<Effective> {
-        let deadline = self.call.with(|scope| scope.deadline);
-        match *self.ceiling {
-            Ceiling::Computed { found, under } if under == deadline => return found,
-            Ceiling::Computed { .. } | Ceiling::NotYet => {}
-        }
-        let (terms, started) = (&self.terms, *self.started);
-        let measured = terms.measuring.as_ref();
-        let measured = measured.and_then(|(_, estimate)| estimate.ceiling(started));
-        let found = self.call.with(|scope| {
+        self.look().0
+    }
+
+    /// The effective ceiling, computed once for each deadline that the attempt comes under, and shown
+    /// to the other layers of the call; and whether a layer above enforces that deadline.
+    fn look(&mut self) -> (Option<Effective>, bool) {
+        let (terms, started, before) = (&self.terms, *self.started, *self.ceiling);
+        let measured = match before {
+            Ceiling::NotYet => {
+                let measured = terms.measuring.as_ref();
+                measured.and_then(|(_, estimate)| estimate.ceiling(started))
+            }
+            Ceiling::Computed { measured, .. } => measured,
+        };
+        let (found, under, enforced) = self.call.with(|scope| {
+            let deadline = scope.deadline;
+            match before {
+                Ceiling::Computed { found, under, .. } if under == deadline => {
+                    return (found, deadline, scope.enforced);
+                }
+                Ceiling::Computed { .. } | Ceiling::NotYet => {}
+            }
             let overriding = scope
                 .overrides
                 .as_ref()
@@ -312,13 +326,14 @@ impl<F, C> Projected<'_, F, C> {
                     since: started,
                 });
             }
-            found
+            (found, deadline, scope.enforced)
         });
         *self.ceiling = Ceiling::Computed {
             found,
-            under: deadline,
+            under,
+            measured,
         };
-        found
+        (found, enforced)
     }
 
     fn report_if_orphaned(&mut self, ceiling: Option<Effective>, now: Instant) {

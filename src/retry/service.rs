@@ -1,6 +1,5 @@
 //! The service that begins the first attempt.
 
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -95,18 +94,14 @@ where
         } else {
             None
         };
-        // Where a retry can follow, the instance that was readied goes along, since it is the one
-        // that has to be called, and a clone takes its place. Otherwise it stays.
-        let mut again = copy.is_some().then(|| {
-            let clone = self.inner.clone();
-            mem::replace(&mut self.inner, clone)
-        });
-        let readied = again.as_mut().unwrap_or(&mut self.inner);
+        // This instance was readied, and is the one that is called. Where a retry can follow, a clone goes
+        // along, which is readied when its turn comes.
+        let service = copy.is_some().then(|| self.inner.clone());
         if in_stack {
             let marked = sending.mark_attempt();
             let future = RetryFuture {
-                state: State::Attempt(readied.call(request)),
-                service: again,
+                state: State::Attempt(self.inner.call(request)),
+                service,
                 copy,
                 sending,
                 rules,
@@ -118,9 +113,9 @@ where
             state: State::Attempt({
                 let _in_attempt = sending.enter_attempt();
                 let _fresh = read.is_none().then(FreshClock::begin);
-                readied.call(request)
+                self.inner.call(request)
             }),
-            service: again,
+            service,
             copy,
             sending,
             rules,
@@ -130,6 +125,7 @@ where
 
 /// What is around when the first attempt is begun.
 #[derive(Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools)] // facts that have nothing to do with each other
 struct Around {
     /// There is a call.
     call: bool,
