@@ -45,7 +45,7 @@ use crate::timer;
 /// # drop(sender);
 /// # }
 /// ```
-#[pin_project]
+#[pin_project(project = Projected)]
 pub struct ProgressBody<B, P = AnyBytes> {
     /// Gone once it has stalled.
     #[pin]
@@ -142,6 +142,7 @@ where
     type Data = B::Data;
     type Error = BoxError;
 
+    #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -158,8 +159,9 @@ where
                     *this.bytes = this.bytes.saturating_add(data.remaining() as u64);
                     *this.frames = this.frames.saturating_add(1);
                 }
-                if this.bound.is_some() {
-                    // The predicate sees every frame.
+                // A predicate sees every frame; without one it matters only to a body that has waited.
+                let matters = this.waiting.is_some() || !this.predicate.takes_any();
+                if this.bound.is_some() && matters {
                     let progress = data.is_none_or(|data| is_progress(this.predicate, data));
                     if let Some(waiting) = this.waiting {
                         if let Some(gap) = waiting.as_mut().project().gap {
@@ -177,43 +179,7 @@ where
                 *this.waiting = None;
                 Poll::Ready(end.map(|frame| frame.map_err(Into::into)))
             }
-            Poll::Pending => {
-                if this.bound.is_none() && this.waiting.is_none() {
-                    return Poll::Pending;
-                }
-                let bound = *this.bound;
-                let waiting = this
-                    .waiting
-                    .get_or_insert_with(|| Waiting::new(bound, None));
-                let over = ready!(waiting.as_mut().poll_over(cx));
-                if let Over::Until(until) = over {
-                    if ends_with_its_call(until.deadline) {
-                        return Poll::Pending;
-                    }
-                }
-                this.inner.set(None);
-                *this.waiting = None;
-                let gap = match over {
-                    Over::Until(until) => {
-                        return Poll::Ready(Some(Err(until.exceeded(this.listeners).into())));
-                    }
-                    Over::Gap(gap) => gap,
-                };
-                let stalled = AttemptStalled {
-                    gap,
-                    bytes: *this.bytes,
-                    frames: *this.frames,
-                };
-                // Where the body is read inside an attempt, this is that attempt's failure (rule 34).
-                if !with_current(|scope| scope.call && scope.buffering) {
-                    this.listeners.raise(|| Event {
-                        duration: Some(stalled.gap),
-                        error: Some(&stalled),
-                        ..Event::new(EventKind::Stalled)
-                    });
-                }
-                Poll::Ready(Some(Err(stalled.into())))
-            }
+            Poll::Pending => this.wait(cx),
         }
     }
 
@@ -225,6 +191,47 @@ where
         self.inner
             .as_ref()
             .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl<B: Body, P> Projected<'_, B, P> {
+    /// A read has to wait, or is over.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        if self.bound.is_none() && self.waiting.is_none() {
+            return Poll::Pending;
+        }
+        let bound = *self.bound;
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Waiting::new(bound, None));
+        let over = ready!(waiting.as_mut().poll_over(cx));
+        if let Over::Until(until) = over {
+            if ends_with_its_call(until.deadline) {
+                return Poll::Pending;
+            }
+        }
+        self.inner.set(None);
+        *self.waiting = None;
+        let gap = match over {
+            Over::Until(until) => {
+                return Poll::Ready(Some(Err(until.exceeded(self.listeners).into())));
+            }
+            Over::Gap(gap) => gap,
+        };
+        let stalled = AttemptStalled {
+            gap,
+            bytes: *self.bytes,
+            frames: *self.frames,
+        };
+        // Where the body is read inside an attempt, this is that attempt's failure (rule 34).
+        if !with_current(|scope| scope.call && scope.buffering) {
+            self.listeners.raise(|| Event {
+                duration: Some(stalled.gap),
+                error: Some(&stalled),
+                ..Event::new(EventKind::Stalled)
+            });
+        }
+        Poll::Ready(Some(Err(stalled.into())))
     }
 }
 
