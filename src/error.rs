@@ -134,7 +134,11 @@ impl fmt::Display for AttemptTimedOut {
             f,
             "attempt timed out after {:?}: its ceiling of {:?} was the {}",
             self.elapsed, self.ceiling, self.bound
-        )
+        )?;
+        match self.log.get() {
+            Some(log) if log.len() > 1 => write!(f, "; all attempts: {log}"),
+            _ => Ok(()),
+        }
     }
 }
 

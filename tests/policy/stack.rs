@@ -416,3 +416,25 @@ fn a_stack_that_is_not_http_is_explained_without_bodies() {
     assert_eq!(explanation.gap, None);
     assert!(!explanation.to_string().contains("body"), "{explanation}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_call_whose_attempts_were_cut_says_what_each_did() {
+    let (service, _) = Scripted::always(|| Reply::Hang);
+    let policy = HTTP
+        .attempts(2)
+        .attempt_timeout(ms(100))
+        .backoff(Backoff::none());
+    let error = policy.layer().layer(service).oneshot(get()).await;
+    let text = error.err().unwrap().to_string();
+    assert!(text.contains("; all attempts: 1 transient 100ms, 2 transient 100ms"));
+    // Of one attempt there is no more to say.
+    let (service, _) = Scripted::always(|| Reply::Hang);
+    let error = policy
+        .attempts(1)
+        .layer()
+        .layer(service)
+        .oneshot(get())
+        .await;
+    let text = error.err().unwrap().to_string();
+    assert!(!text.contains("all attempts"), "{text}");
+}
