@@ -84,22 +84,13 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let overrides = match request.extensions().get::<CallOverride>() {
-            Some(overrides) => Some(Arc::new(*overrides)),
-            None => {
-                return OverrideFuture {
-                    inner: self.inner.call(request),
-                    overrides: None,
-                };
-            }
+        let overrides = request.extensions().get::<CallOverride>();
+        let overrides = overrides.map(|found| Arc::new(*found));
+        let inner = {
+            let _overriding = overrides.as_ref().map(overriding);
+            self.inner.call(request)
         };
-        OverrideFuture {
-            inner: {
-                let _overriding = overrides.as_ref().map(overriding);
-                self.inner.call(request)
-            },
-            overrides,
-        }
+        OverrideFuture { inner, overrides }
     }
 }
 

@@ -11,10 +11,10 @@ use pin_project::pin_project;
 use tower_service::Service;
 
 use super::body::{AttemptBody, CallBody};
-use super::report;
+use super::plain::Plain;
 use crate::attempt_timeout::AttemptTimeout;
 use crate::buffer::BufferResponses;
-use crate::call::{CallOverride, Override, is_overridden, keep_last_log};
+use crate::call::{CallOverride, Override, is_overridden};
 use crate::classify::{Classify, HttpClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
@@ -92,9 +92,8 @@ where
         let predicate = self.progress().predicate().clone();
         HttpCallFuture(State::Plain {
             // Readiness went down to this very service.
-            inner: self.innermost().call(request),
+            inner: Plain::new(self.innermost().call(request)),
             predicate,
-            looked: false,
         })
     }
 }
@@ -109,10 +108,8 @@ enum State<F, G, P> {
     /// The policy asks for nothing.
     Plain {
         #[pin]
-        inner: F,
+        inner: Plain<F>,
         predicate: P,
-        /// It has been looked whether an override turned up after the call.
-        looked: bool,
     },
     Stack(#[pin] G),
 }
@@ -135,18 +132,8 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project().0.project() {
-            StateProj::Plain {
-                inner,
-                predicate,
-                looked,
-            } => {
-                report::overridden_too_late(looked);
-                let result = ready!(inner.poll(cx));
-                keep_last_log(None); // of another call
-                match result {
-                    Ok(response) => Ok(response.map(|b| CallBody::plain(b, predicate.clone()))),
-                    Err(error) => Err(error.into()),
-                }
+            StateProj::Plain { inner, predicate } => {
+                ready!(inner.poll(cx)).map(|r| r.map(|b| CallBody::plain(b, predicate.clone())))
             }
             StateProj::Stack(stack) => ready!(stack.poll(cx)).map(|r| r.map(CallBody::new)),
         })

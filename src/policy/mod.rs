@@ -15,6 +15,7 @@ mod explain;
 mod http_layer;
 mod http_service;
 mod layer;
+mod plain;
 mod report;
 mod service;
 mod validation;

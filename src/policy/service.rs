@@ -3,14 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project::pin_project;
 use tower_service::Service;
 
-use super::report;
+use super::plain::Plain;
 use crate::attempt_timeout::AttemptTimeout;
-use crate::call::{is_overridden, keep_last_log};
+use crate::call::is_overridden;
 use crate::classify::{Classify, ErrorClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
@@ -56,11 +56,9 @@ where
         if !self.idle || is_overridden() {
             return CallFuture(State::Stack(self.stack.call(request)));
         }
-        CallFuture(State::Plain {
-            // Readiness went down to this very service.
-            inner: self.stack.inner.inner.inner.inner.call(request),
-            looked: false,
-        })
+        // Readiness went down to this very service.
+        let inner = self.stack.inner.inner.inner.inner.call(request);
+        CallFuture(State::Plain(Plain::new(inner)))
     }
 }
 
@@ -72,12 +70,7 @@ pub struct CallFuture<F, G>(#[pin] State<F, G>);
 #[pin_project(project = StateProj)]
 pub(super) enum State<F, G> {
     /// The policy asks for nothing.
-    Plain {
-        #[pin]
-        inner: F,
-        /// It has been looked whether an override turned up after the call.
-        looked: bool,
-    },
+    Plain(#[pin] Plain<F>),
     Stack(#[pin] G),
 }
 
@@ -97,12 +90,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().0.project() {
-            StateProj::Plain { inner, looked } => {
-                report::overridden_too_late(looked);
-                let result = ready!(inner.poll(cx));
-                keep_last_log(None); // of another call
-                Poll::Ready(result.map_err(Into::into))
-            }
+            StateProj::Plain(plain) => plain.poll(cx),
             StateProj::Stack(stack) => stack.poll(cx),
         }
     }
