@@ -371,14 +371,16 @@ fn what_cannot_be_measured_is_refused_with_every_reason() {
 }
 
 #[test]
-fn the_default_floor_steps_aside_and_one_that_is_written_out_does_not() {
-    let short = AttemptTimeoutLayer::new(ms(30));
-    let default = short.clone().ceiling(AttemptCeiling::above(3.0));
-    assert!(default.validate().is_ok());
-    let own = short.ceiling(AttemptCeiling::above(3.0).floor(ms(30)));
-    assert!(own.validate().is_err());
-    let below = AttemptTimeoutLayer::new(ms(31)).ceiling(AttemptCeiling::above(3.0).floor(ms(30)));
-    assert!(below.validate().is_ok());
+fn a_ceiling_whose_floor_leaves_it_nothing_to_do_is_refused_the_default_floor_too() {
+    let default = AttemptCeiling::above(3.0);
+    for (ceiling, floor) in [(default, ms(50)), (default.floor(ms(30)), ms(30))] {
+        let same = AttemptTimeoutLayer::new(floor).ceiling(ceiling);
+        let error = same.validate().unwrap_err();
+        assert_eq!(error.problems().len(), 1, "{error}");
+        assert_eq!(error.problems()[0].field(), "ceiling.floor");
+        let above = AttemptTimeoutLayer::new(floor + ms(1)).ceiling(ceiling);
+        assert_eq!(above.validate(), Ok(()));
+    }
 }
 
 /// What nobody validated does no harm: it never cuts what is normal.

@@ -35,8 +35,6 @@ use crate::policy::{Problems, Value};
 #[must_use]
 pub struct AttemptCeiling {
     pub(super) terms: Terms,
-    /// The floor was written out, and has to mean something.
-    pub(super) own_floor: bool,
 }
 
 impl AttemptCeiling {
@@ -50,7 +48,6 @@ impl AttemptCeiling {
                 minimum_samples: 20,
                 floor: Duration::from_millis(50),
             },
-            own_floor: false,
         }
     }
 
@@ -83,11 +80,12 @@ impl AttemptCeiling {
     /// of microseconds from being cut at a hiccup of the scheduler.
     pub const fn floor(mut self, floor: Duration) -> Self {
         self.terms.floor = floor;
-        self.own_floor = true;
         self
     }
 
-    /// What is wrong with it, where `bound` is the smallest of the bounds that it could lower.
+    /// What is wrong with a ceiling that was written out, where `bound` is the smallest of the bounds
+    /// that it could lower. That of a preset steps aside where its floor leaves it nothing to do, and is
+    /// not asked (rule 14).
     pub(crate) const fn problems(&self, bound: Option<Duration>, problems: &mut Problems) {
         let terms = &self.terms;
         problems.refuse_if(
@@ -117,17 +115,13 @@ impl AttemptCeiling {
         );
         if let Some(bound) = bound {
             problems.refuse_against(
-                self.own_floor && terms.floor.as_nanos() >= bound.as_nanos(),
+                terms.floor.as_nanos() >= bound.as_nanos(),
                 ("ceiling.floor", Value::Duration(terms.floor)),
                 "it is not below the ",
                 Value::Duration(bound),
                 " that bound an attempt in any case, so that the measured ceiling would do nothing",
             );
         }
-    }
-
-    pub(crate) const fn has_own_floor(&self) -> bool {
-        self.own_floor
     }
 
     pub(crate) const fn terms(&self) -> Terms {

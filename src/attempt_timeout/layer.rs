@@ -161,8 +161,8 @@ impl<C, K> AttemptTimeoutLayer<C, K> {
     ///
     /// Every problem at once: an attempt timeout of zero, which would cut every attempt that is not
     /// answered at once; a ceiling whose multiple is not above 1, whose quantile is not from 0.5 to
-    /// 0.99, whose window or minimum of samples is nothing, or whose floor was written out at or above
-    /// the attempt timeout, where the ceiling would do nothing. The default floor steps aside instead.
+    /// 0.99, whose window or minimum of samples is nothing, or whose floor, the default one too, is at or
+    /// above the attempt timeout, where the ceiling would do nothing.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let mut problems = Problems::new();
         timeout_problems(self.timeout, &mut problems);

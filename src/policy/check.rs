@@ -98,20 +98,9 @@ impl CallPolicy {
         timeout_problems(self.attempt_timeout, &mut problems);
         attempts_problems(self.attempts, &mut problems);
         self.retry_problems(&mut problems);
-        let ceiling = self.ceiling_in_force();
-        if let Some(ceiling) = ceiling {
+        if let (Some(ceiling), true) = (self.ceiling_in_force(), self.written.ceiling) {
             let bound = smaller(self.attempt_timeout, self.deadline);
             ceiling.problems(bound, &mut problems);
-            if let Some(bound) = bound {
-                let floor = ceiling.terms().floor;
-                problems.refuse_against(
-                    self.written.ceiling && !ceiling.has_own_floor() && !is_above(bound, floor),
-                    ("ceiling", Value::Word("(written out)")),
-                    "the floor that it has by default is not below the ",
-                    Value::Duration(bound),
-                    " that bound an attempt in any case, so that it would do nothing",
-                );
-            }
         }
         problems.refuse_if(
             self.written.bound_progress && self.gap().is_none(),
@@ -316,7 +305,7 @@ mod tests {
             (
                 http.attempt_timeout(ms(50)).ceiling(above(3.0)),
                 http.attempt_timeout(ms(51)).ceiling(above(3.0)),
-                "ceiling",
+                "ceiling.floor",
             ),
             (
                 http.deadline(secs(5)).backoff(Backoff::constant(secs(5))),
