@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::ceiling::{Effective, effective};
 use crate::call::{self, Bound, Guest, Judged, Membership, Scope, Setting, refine};
@@ -16,7 +16,7 @@ use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
 use crate::latency::{Estimate, Generation};
-use crate::timer;
+use crate::timer::Timer;
 
 /// How long after its ceiling an attempt must come back to be called orphaned (rule 12).
 const ORPHANED_AFTER: Duration = Duration::from_secs(1);
@@ -29,8 +29,7 @@ pub struct AttemptTimeoutFuture<F, C> {
     #[pin]
     pub(super) inner: Option<F>,
     /// Made at the first poll that ends pending, where no deadline above has one that serves.
-    #[pin]
-    pub(super) timer: Option<Sleep>,
+    pub(super) timer: Timer,
     pub(super) guest: Guest,
     pub(super) started: Instant,
     /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
@@ -155,12 +154,7 @@ where
             }
             return Poll::Pending;
         }
-        ready!(timer::poll_until_hosted(
-            this.timer.as_mut(),
-            this.guest,
-            ceiling.at,
-            cx
-        ));
+        ready!(this.timer.poll_until_hosted(this.guest, ceiling.at, cx));
         Poll::Ready(Err(this.timed_out(ceiling)))
     }
 }
@@ -175,7 +169,7 @@ impl<F, C> Projected<'_, F, C> {
         let entered = self.call.enter();
         self.inner.set(None);
         drop(entered);
-        self.timer.set(None);
+        self.timer.clear();
         self.guest.sign_off();
         if !self.terms.listeners.is_empty() || self.terms.measuring.is_some() {
             let now = Instant::now();
@@ -248,7 +242,7 @@ impl<F, C> Projected<'_, F, C> {
         let ended = refine(true, exchange);
         self.inner.set(None);
         drop((ended, entered));
-        self.timer.set(None);
+        self.timer.clear();
         self.report_if_orphaned(Some(ceiling), now);
         self.measure_cut(ceiling, now);
 

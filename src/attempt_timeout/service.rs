@@ -13,6 +13,7 @@ use crate::classify::{Classify, ErrorClassifier};
 use crate::error::BoxError;
 use crate::event::Listeners;
 use crate::key::{KeyOf, OneDependency};
+use crate::timer::Timer;
 
 /// The service of [`AttemptTimeoutLayer`](super::AttemptTimeoutLayer).
 #[derive(Debug, Clone)]
@@ -80,7 +81,7 @@ where
         if joined && read.is_some() {
             return AttemptTimeoutFuture {
                 inner: Some(self.inner.call(request)),
-                timer: None,
+                timer: Timer::default(),
                 guest: Guest::default(),
                 started,
                 ceiling: Ceiling::NotYet,
@@ -94,7 +95,7 @@ where
                 let _fresh = read.is_none().then(FreshClock::begin);
                 self.inner.call(request)
             }),
-            timer: None,
+            timer: Timer::default(),
             guest: Guest::default(),
             started,
             ceiling: Ceiling::NotYet,

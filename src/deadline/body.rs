@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::call::{AttemptLog, DeadlineOrigin, Phase, Scope, with_current};
 use crate::error::{BoxError, DeadlineExceeded};
 use crate::event::{Event, EventKind, Listeners};
-use crate::timer;
+use crate::timer::Timer;
 
 /// The body of [`DeadlineBodyLayer`](super::DeadlineBodyLayer): it ends by the deadline, or with
 /// [`DeadlineExceeded`].
@@ -24,7 +24,7 @@ pub struct DeadlineBody<B> {
     #[pin]
     inner: Option<B>,
     bound: Option<Until>,
-    timer: Option<Pin<Box<Option<Sleep>>>>,
+    timer: Timer,
     listeners: Listeners,
 }
 
@@ -34,7 +34,7 @@ impl<B> DeadlineBody<B> {
         Self {
             inner: Some(inner),
             bound,
-            timer: None,
+            timer: Timer::default(),
             listeners,
         }
     }
@@ -70,13 +70,12 @@ where
         let Some(until) = *this.bound else {
             return Poll::Pending;
         };
-        let timer = this.timer.get_or_insert_with(|| Box::pin(None));
-        ready!(timer::poll_until(timer.as_mut(), until.deadline, cx));
+        ready!(this.timer.poll_until(until.deadline, cx));
         if ends_with_its_call(until.deadline) {
             return Poll::Pending;
         }
         this.inner.set(None);
-        *this.timer = None;
+        this.timer.clear();
         Poll::Ready(Some(Err(until.exceeded(this.listeners).into())))
     }
 

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::bound::earlier;
 use super::service::Config;
 use crate::call::{Judged, Opened, Phase};
 use crate::classify::{Verdict, verdict_of_error};
 use crate::error::BoxError;
-use crate::timer;
+use crate::timer::Timer;
 
 /// The future of [`Deadline`](super::Deadline).
 #[pin_project(PinnedDrop)]
@@ -23,8 +23,7 @@ pub struct DeadlineFuture<F> {
     #[pin]
     pub(super) inner: Option<F>,
     /// Made when a poll ends pending. It stands at the deadline, or at what somebody beneath asked for.
-    #[pin]
-    pub(super) timer: Option<Sleep>,
+    pub(super) timer: Timer,
     pub(super) alarm: Alarm,
     pub(super) call: Opened,
     pub(super) config: Config,
@@ -102,7 +101,7 @@ where
             Poll::Pending => {}
             // A response is large: looked at where it is, and moved once.
             Poll::Ready(Ok(_)) => {
-                this.timer.set(None);
+                this.timer.clear();
                 wake_guests(call, cx);
                 call.conclude(Judged {
                     verdict: Verdict::Ok,
@@ -112,7 +111,7 @@ where
                 return polled.map_err(Into::into);
             }
             Poll::Ready(Err(error)) => {
-                this.timer.set(None);
+                this.timer.clear();
                 wake_guests(call, cx);
                 let error = error.into();
                 call.conclude(Judged {
@@ -130,7 +129,7 @@ where
         let (asked, now) = call.scope.host.close();
         let alarm = this.alarm.next(asked, now, deadline, cx);
         if now < deadline {
-            ready!(timer::arm(this.timer.as_mut(), alarm, cx));
+            ready!(this.timer.arm(alarm, cx));
             if alarm < deadline {
                 // It came between the two looks at the clock: whoever asked is to be polled.
                 cx.waker().wake_by_ref();
@@ -141,7 +140,7 @@ where
         let entered = call.enter();
         this.inner.set(None);
         drop(entered);
-        this.timer.set(None);
+        this.timer.clear();
         wake_guests(call, cx);
         Poll::Ready(Err(call.conclude_exceeded(Instant::now()).into()))
     }

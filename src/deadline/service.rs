@@ -11,6 +11,7 @@ use super::future::{Alarm, DeadlineFuture};
 use super::layer::DeadlineLayer;
 use crate::call::{DeadlineOrigin, Opened, Scope, Trap, with_current};
 use crate::error::BoxError;
+use crate::timer::Timer;
 
 /// The service of [`DeadlineLayer`].
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ where
         if call.scope.never_begins() {
             return DeadlineFuture {
                 inner: None,
-                timer: None,
+                timer: Timer::default(),
                 alarm: Alarm::default(),
                 call,
                 config,
@@ -60,7 +61,7 @@ where
                 let _entered = call.enter_call();
                 self.inner.call(request)
             }),
-            timer: None,
+            timer: Timer::default(),
             alarm: Alarm::default(),
             call,
             config,

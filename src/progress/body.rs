@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::gap::Gap;
 use super::predicate::{AnyBytes, Progress};
@@ -17,7 +17,7 @@ use crate::call::with_current;
 use crate::deadline::{Until, ends_with_its_call};
 use crate::error::{AttemptStalled, BoxError};
 use crate::event::{Event, EventKind, Listeners};
-use crate::timer;
+use crate::timer::Timer;
 
 /// A body whose reads fail with [`AttemptStalled`] when nothing arrives for the length of a gap.
 ///
@@ -53,7 +53,7 @@ pub struct ProgressBody<B, P = AnyBytes> {
     /// Nothing where the body is not bounded.
     bound: Option<Duration>,
     /// Made at the first read that has to wait, or with the body where it has a deadline.
-    waiting: Option<Pin<Box<Waiting>>>,
+    waiting: Option<Box<Waiting>>,
     predicate: P,
     bytes: u64,
     frames: u64,
@@ -61,13 +61,11 @@ pub struct ProgressBody<B, P = AnyBytes> {
 }
 
 /// The clock of a body that has had to wait.
-#[pin_project]
 struct Waiting {
     gap: Option<Gap>,
     until: Option<Until>,
     /// It is moved only when it fires.
-    #[pin]
-    timer: Option<Sleep>,
+    timer: Timer,
 }
 
 impl<B> ProgressBody<B> {
@@ -164,7 +162,7 @@ where
                 if this.bound.is_some() && matters {
                     let progress = data.is_none_or(|data| is_progress(this.predicate, data));
                     if let Some(waiting) = this.waiting {
-                        if let Some(gap) = waiting.as_mut().project().gap {
+                        if let Some(gap) = &mut waiting.gap {
                             if progress {
                                 gap.progress();
                             } else if gap.is_outstanding() {
@@ -204,7 +202,7 @@ impl<B: Body, P> Projected<'_, B, P> {
         let waiting = self
             .waiting
             .get_or_insert_with(|| Waiting::new(bound, None));
-        let over = ready!(waiting.as_mut().poll_over(cx));
+        let over = ready!(waiting.poll_over(cx));
         if let Over::Until(until) = over {
             if ends_with_its_call(until.deadline) {
                 return Poll::Pending;
@@ -245,11 +243,11 @@ enum Over {
 }
 
 impl Waiting {
-    fn new(gap: Option<Duration>, until: Option<Until>) -> Pin<Box<Self>> {
-        Box::pin(Self {
+    fn new(gap: Option<Duration>, until: Option<Until>) -> Box<Self> {
+        Box::new(Self {
             gap: gap.map(Gap::new),
             until,
-            timer: None,
+            timer: Timer::default(),
         })
     }
 
@@ -257,14 +255,13 @@ impl Waiting {
     ///
     /// The clock decides; the timer is there to wake the task. It stands at the instant of an earlier
     /// read until it fires, which is never later than that of this one.
-    fn poll_over(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Over> {
-        let mut this = self.project();
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         let now = Instant::now();
-        let stall = this
+        let stall = self
             .gap
             .as_mut()
             .and_then(|gap| Some((gap.pending(now)?, Over::Gap(gap.bound()))));
-        let end = this.until.map(|until| (until.deadline, Over::Until(until)));
+        let end = self.until.map(|until| (until.deadline, Over::Until(until)));
         let (at, over) = match (stall, end) {
             (Some(stall), Some(end)) if stall.0 <= end.0 => stall,
             (_, Some(end)) => end,
@@ -274,16 +271,12 @@ impl Waiting {
         if now >= at {
             return Poll::Ready(over);
         }
-        let standing = this
-            .timer
-            .as_ref()
-            .as_pin_ref()
-            .map(|timer| timer.deadline());
-        ready!(timer::arm(this.timer.as_mut(), standing.unwrap_or(at), cx));
+        let standing = self.timer.standing();
+        ready!(self.timer.arm(standing.unwrap_or(at), cx));
         if standing.is_none_or(|standing| standing >= at) {
             return Poll::Ready(over);
         }
-        timer::arm(this.timer, at, cx).map(|()| over)
+        self.timer.arm(at, cx).map(|()| over)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::copy::CopyRequest;
@@ -18,7 +18,7 @@ use crate::call::{FreshClock, Guest, Phase, Scope};
 use crate::classify::Classify;
 use crate::error::BoxError;
 use crate::event::Event;
-use crate::timer;
+use crate::timer::Timer;
 
 /// How many attempts are begun in one poll before the task is given back.
 const ATTEMPTS_A_POLL: u32 = 16;
@@ -45,8 +45,7 @@ pub(super) enum State<F> {
     /// Sleeping until the next attempt is due; `None` is never. The last attempt has been dropped.
     Backoff {
         until: Option<Instant>,
-        #[pin]
-        timer: Option<Sleep>,
+        timer: Timer,
         guest: Guest,
     },
     /// Polling the readiness of the service for the next attempt.
@@ -151,7 +150,7 @@ where
                             sending.call.with(|scope| scope.phase = Phase::Backoff);
                             this.state.set(State::Backoff {
                                 until: now.checked_add(delay),
-                                timer: None,
+                                timer: Timer::default(),
                                 guest: Guest::default(),
                             });
                         }
@@ -165,7 +164,7 @@ where
                     let Some(until) = *until else {
                         return Poll::Pending;
                     };
-                    ready!(timer::poll_until_hosted(timer, guest, until, cx));
+                    ready!(timer.poll_until_hosted(guest, until, cx));
                     this.state.set(State::Readying);
                 }
                 StateProj::Readying => {
