@@ -1,5 +1,6 @@
 //! What budgets and estimates are kept per.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -113,25 +114,94 @@ impl<B> KeyOf<Request<B>> for Authority {
 }
 
 fn authority(uri: &Uri, headers: &HeaderMap) -> Key {
-    let (host, port) = match uri.authority() {
-        Some(authority) => split_port(without_userinfo(authority.as_str().as_bytes())),
+    let (text, by_uri) = match uri.authority() {
+        Some(authority) => (authority.as_str().as_bytes(), true),
         None => match headers.get(HOST) {
-            Some(host) => split_port(host.as_bytes().trim_ascii()),
+            Some(host) => (host.as_bytes(), false),
             None => return Key::SHARED,
         },
     };
-    if host.is_empty() {
-        return Key::SHARED;
-    }
-    let default_port = if uri.scheme() == Some(&Scheme::HTTPS) {
-        443
-    } else {
-        80
-    };
-    Key::of(&Lowercase {
-        host,
-        port: port.unwrap_or(default_port),
+    let secure = uri.scheme() == Some(&Scheme::HTTPS);
+    Recent::key(text, [by_uri, secure], || {
+        let host = if by_uri {
+            without_userinfo(text)
+        } else {
+            text.trim_ascii()
+        };
+        let (host, port) = split_port(host);
+        if host.is_empty() {
+            return Key::SHARED;
+        }
+        let default_port = if secure { 443 } else { 80 };
+        Key::of(&Lowercase {
+            host,
+            port: port.unwrap_or(default_port),
+        })
     })
+}
+
+/// The key of an authority that this thread has seen lately: to compare its text is quicker than to hash
+/// its host.
+#[derive(Clone, Copy)]
+struct Recent {
+    text: [u8; Self::LONGEST],
+    len: usize,
+    flags: [bool; 2],
+    key: Key,
+}
+
+impl Recent {
+    const LONGEST: usize = 64;
+    /// How many a thread keeps. A power of two.
+    const KEPT: usize = 8;
+
+    const NONE: Self = Self {
+        text: [0; Self::LONGEST],
+        len: 0,
+        flags: [false; 2],
+        key: Key::SHARED,
+    };
+
+    /// The key of what `text` and `flags` say, which is what `find` finds.
+    #[inline]
+    fn key(text: &[u8], flags: [bool; 2], find: impl FnOnce() -> Key) -> Key {
+        thread_local! {
+            static KEPT: RefCell<[Recent; Recent::KEPT]> =
+                const { RefCell::new([Recent::NONE; Recent::KEPT]) };
+        }
+        // Hosts of one domain differ at the front, ports at the end.
+        let ends = text.first().zip(text.last()).map_or(0, |(a, b)| a ^ b);
+        let place = (text.len() ^ usize::from(ends)) % Self::KEPT;
+        KEPT.with(|kept| {
+            if let Ok(kept) = kept.try_borrow() {
+                if let Some(recent) = kept.get(place).filter(|r| r.is(text, flags)) {
+                    return recent.key;
+                }
+            }
+            let key = find();
+            if let Ok(mut kept) = kept.try_borrow_mut() {
+                if let Some(recent) = kept.get_mut(place) {
+                    recent.keep(text, flags, key);
+                }
+            }
+            key
+        })
+    }
+
+    fn is(&self, text: &[u8], flags: [bool; 2]) -> bool {
+        self.flags == flags && !text.is_empty() && self.text.get(..self.len) == Some(text)
+    }
+
+    fn keep(&mut self, text: &[u8], flags: [bool; 2], key: Key) {
+        // A password is not kept about.
+        if text.contains(&b'@') {
+            return;
+        }
+        if let Some(kept) = self.text.get_mut(..text.len()) {
+            kept.copy_from_slice(text);
+            (self.len, self.flags, self.key) = (text.len(), flags, key);
+        }
+    }
 }
 
 fn without_userinfo(authority: &[u8]) -> &[u8] {
@@ -261,6 +331,42 @@ mod tests {
                 assert_ne!(a, b);
             }
         }
+    }
+
+    #[test]
+    fn what_is_remembered_is_told_apart_by_all_that_the_key_says() {
+        let long = "a".repeat(Recent::LONGEST);
+        let longer = "a".repeat(Recent::LONGEST + 1);
+        let hosts = ["h", "h:80", "h:443", "u@h", "p@h", "", &long, &longer];
+        let requests = || {
+            let uris = ["http", "https", "ws"].iter().flat_map(|scheme| {
+                let hosts = hosts.iter().filter(|host| !host.is_empty());
+                hosts.map(move |host| (format!("{scheme}://{host}/"), None))
+            });
+            uris.chain(hosts.iter().map(|host| ("/".to_owned(), Some(*host))))
+        };
+        // A thread of its own has nothing to remember.
+        let fresh = |uri: String, host: Option<&'static str>| {
+            std::thread::spawn(move || key(&uri, host)).join().unwrap()
+        };
+        for _ in 0..3 {
+            for (uri, host) in requests() {
+                let host: Option<&'static str> = host.map(|host| &*host.to_owned().leak());
+                let again = key(&uri, host);
+                assert_eq!(again, fresh(uri.clone(), host), "{uri} {host:?}");
+                assert_eq!(again, key(&uri, host), "{uri} {host:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_password_is_remembered() {
+        let mut recent = Recent::NONE;
+        recent.keep(b"user:secret@h", [true, false], Key::of("h"));
+        assert_eq!(recent.len, 0);
+        assert!(!recent.text.contains(&b's'));
+        recent.keep(b"h", [true, false], Key::of("h"));
+        assert!(recent.is(b"h", [true, false]) && !recent.is(b"h", [false, false]));
     }
 
     #[test]
