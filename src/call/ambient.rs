@@ -91,7 +91,7 @@ impl<F: Future> Future for WithOverride<F> {
 type Both = (Option<Arc<CallOverride>>, Option<Arc<CallOverride>>);
 
 /// Puts overrides in place, for the call under way and for those that begin while the guard lives.
-pub(super) fn overriding(overrides: &Arc<CallOverride>) -> Refined<Both> {
+pub(crate) fn overriding(overrides: &Arc<CallOverride>) -> Refined<Both> {
     let both = (Some(Arc::clone(overrides)), Some(Arc::clone(overrides)));
     refine(both, |scope, (own, offered)| {
         std::mem::swap(&mut scope.overrides, own);

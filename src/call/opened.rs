@@ -271,16 +271,24 @@ impl Opened {
     }
 }
 
-/// A `call` is being made, whose layers may use the clock reading of the one that makes it.
+/// A `call` is being made, whose layers may use the clock reading of the one that makes it. A retry layer
+/// among them may have marked what is called as an attempt; that ends with it.
 #[derive(Debug)]
 #[must_use = "the reading is fresh for as long as this lives"]
-pub(crate) struct FreshClock(());
+pub(crate) struct FreshClock {
+    /// What is called was an attempt before, of a retry layer above.
+    retrying: bool,
+}
 
 impl FreshClock {
     #[inline]
     pub(crate) fn begin() -> Self {
-        with_current(|scope| scope.fresh = true);
-        Self(())
+        Self {
+            retrying: with_current(|scope| {
+                scope.fresh = true;
+                scope.retrying
+            }),
+        }
     }
 }
 
@@ -288,7 +296,10 @@ impl FreshClock {
 impl Drop for FreshClock {
     #[inline]
     fn drop(&mut self) {
-        with_current(|scope| scope.fresh = false);
+        with_current(|scope| {
+            scope.fresh = false;
+            scope.retrying = self.retrying;
+        });
     }
 }
 

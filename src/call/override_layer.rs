@@ -85,12 +85,20 @@ where
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let overrides = request.extensions().get::<CallOverride>();
-        let overrides = overrides.map(|found| Arc::new(*found));
-        let inner = {
-            let _overriding = overrides.as_ref().map(overriding);
-            self.inner.call(request)
-        };
-        OverrideFuture { inner, overrides }
+        // The inner future is made in its place, since it can be large.
+        match overrides.map(|found| Arc::new(*found)) {
+            None => OverrideFuture {
+                inner: self.inner.call(request),
+                overrides: None,
+            },
+            Some(overrides) => OverrideFuture {
+                inner: {
+                    let _overriding = overriding(&overrides);
+                    self.inner.call(request)
+                },
+                overrides: Some(overrides),
+            },
+        }
     }
 }
 

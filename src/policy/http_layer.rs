@@ -9,7 +9,6 @@ use super::layer::CallLayer;
 use super::value::CallPolicy;
 use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::buffer::BufferResponsesLayer;
-use crate::call::OverrideLayer;
 use crate::classify::HttpClassifier;
 use crate::event::Listener;
 use crate::key::Authority;
@@ -190,9 +189,8 @@ where
         let attempt = self.buffer.layer(self.progress.layer(inner));
         let attempt = core.attempt.layer(attempt);
         let call = core.readiness.layer(core.retry.layer(attempt));
-        let call = core.deadline.layer(call);
         HttpCall {
-            stack: OverrideLayer::new().layer(call),
+            stack: core.deadline.layer(call),
             idle: core.idle,
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -14,7 +15,7 @@ use super::body::{AttemptBody, CallBody};
 use super::plain::Plain;
 use crate::attempt_timeout::AttemptTimeout;
 use crate::buffer::BufferResponses;
-use crate::call::{CallOverride, Override, is_overridden};
+use crate::call::{CallOverride, is_overridden, overriding};
 use crate::classify::{Classify, HttpClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
@@ -25,7 +26,7 @@ use crate::retry::{ByMethod, CloneRequest, CopyRequest, Repeatable, Retry};
 type Attempt<S, C, K, P> = AttemptTimeout<BufferResponses<ProgressBound<S, P>>, C, Noted<K>>;
 
 type Stack<S, C, Y, K, R, P> =
-    Override<Deadline<BoundReadiness<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>>;
+    Deadline<BoundReadiness<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>;
 
 /// The service of [`HttpCallLayer`](super::HttpCallLayer).
 #[derive(Clone)]
@@ -43,12 +44,12 @@ pub struct HttpCall<
 
 impl<S, C, Y, K, R, P> HttpCall<S, C, Y, K, R, P> {
     fn progress(&self) -> &ProgressBound<S, P> {
-        let retry = &self.stack.inner.inner.inner;
+        let retry = &self.stack.inner.inner;
         &retry.inner.inner.inner
     }
 
     fn innermost(&mut self) -> &mut S {
-        let retry = &mut self.stack.inner.inner.inner;
+        let retry = &mut self.stack.inner.inner;
         &mut retry.inner.inner.inner.inner
     }
 }
@@ -84,10 +85,21 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let idle =
-            self.idle && request.extensions().get::<CallOverride>().is_none() && !is_overridden();
-        if !idle {
-            return HttpCallFuture(State::Stack(self.stack.call(request)));
+        let overrides = request.extensions().get::<CallOverride>();
+        if let Some(overrides) = overrides.map(|found| Arc::new(*found)) {
+            return HttpCallFuture(State::Stack {
+                stack: {
+                    let _overriding = overriding(&overrides);
+                    self.stack.call(request)
+                },
+                overrides: Some(overrides),
+            });
+        }
+        if !self.idle || is_overridden() {
+            return HttpCallFuture(State::Stack {
+                stack: self.stack.call(request),
+                overrides: None,
+            });
         }
         let predicate = self.progress().predicate().clone();
         HttpCallFuture(State::Plain {
@@ -111,7 +123,12 @@ enum State<F, G, P> {
         inner: Plain<F>,
         predicate: P,
     },
-    Stack(#[pin] G),
+    Stack {
+        #[pin]
+        stack: G,
+        /// What the request itself says, in force whenever the stack runs.
+        overrides: Option<Arc<CallOverride>>,
+    },
 }
 
 impl<F, G, P> fmt::Debug for HttpCallFuture<F, G, P> {
@@ -135,7 +152,10 @@ where
             StateProj::Plain { inner, predicate } => {
                 ready!(inner.poll(cx)).map(|r| r.map(|b| CallBody::plain(b, predicate.clone())))
             }
-            StateProj::Stack(stack) => ready!(stack.poll(cx)).map(|r| r.map(CallBody::new)),
+            StateProj::Stack { stack, overrides } => {
+                let _overriding = overrides.as_ref().map(overriding);
+                ready!(stack.poll(cx)).map(|r| r.map(CallBody::new))
+            }
         })
     }
 }

@@ -48,7 +48,8 @@ impl<Req> Repeatable<Req> for AnyRequest {
 
 /// HTTP's own word on it: idempotent methods may be sent again ([RFC 9110, 9.2.2]).
 ///
-/// GET, HEAD, PUT, DELETE, OPTIONS and TRACE may; POST, PATCH and any other may not. A PUT or DELETE
+/// GET, HEAD, PUT, DELETE, OPTIONS and TRACE may, and what else [`http::Method::is_idempotent`] knows;
+/// POST, PATCH and any other may not. A PUT or DELETE
 /// with a precondition (`If-Match`, `If-None-Match`, `If-Unmodified-Since`) may only be when it was
 /// not acted on: had the first one been, the second would fail its precondition, and a success would
 /// come back as a 412. An `Idempotency-Key` header changes nothing, since it does not say that the
@@ -63,23 +64,18 @@ pub struct ByMethod {
 impl<B> Repeatable<Request<B>> for ByMethod {
     fn repeat(&self, request: &Request<B>) -> Repeat {
         let headers = request.headers();
-        match *request.method() {
-            Method::PUT | Method::DELETE
-                if [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE]
-                    .iter()
-                    .any(|name| headers.contains_key(name)) =>
-            {
-                Repeat::IfNotActedOn
-            }
-            Method::GET
-            | Method::HEAD
-            | Method::PUT
-            | Method::DELETE
-            | Method::OPTIONS
-            | Method::TRACE => Repeat::Always,
-            _ if self.unsafe_methods => Repeat::Always,
-            _ => Repeat::Never,
+        let method = request.method();
+        if !method.is_idempotent() && !self.unsafe_methods {
+            return Repeat::Never;
         }
+        if (*method == Method::PUT || *method == Method::DELETE)
+            && [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE]
+                .iter()
+                .any(|name| headers.contains_key(name))
+        {
+            return Repeat::IfNotActedOn;
+        }
+        Repeat::Always
     }
 }
 

@@ -104,10 +104,13 @@ impl Sending {
         }
     }
 
-    /// Says in the scope, which is the current one, that what is polled or called is an attempt.
+    /// Says in the scope, which is the current one, that what is called is an attempt, until the chain of
+    /// `call`s has ended that is running.
     #[inline]
-    pub(super) fn mark_attempt(&self) -> Option<Refined<bool>> {
-        mark(self.retrying)
+    pub(super) fn mark_in_stack(&self) {
+        if self.retrying {
+            with_current(|scope| scope.retrying = true);
+        }
     }
 
     /// Whether another attempt could follow the first, so that the request has to be copied.

@@ -77,10 +77,12 @@ where
         let mut sending = Sending::new(call, started, key, repeat);
         sending.begin(&self.rules);
         let rules = Arc::clone(&self.rules);
-        let in_stack = around.joined && read.is_some();
-        if in_stack && !sending.may_repeat() {
-            // Sent once. The attempt is made in its place, since it can be large: nothing may lie between
-            // its call and the future that holds it.
+        // Where the layer above reads the clock, the attempt is made in its place, since it can be large:
+        // nothing may lie between its call and the future that holds it. So that layer takes the mark away
+        // again.
+        let in_place = around.joined && read.is_some();
+        if in_place && !sending.may_repeat() {
+            // Sent once.
             return RetryFuture {
                 state: State::Attempt(self.inner.call(request)),
                 service: None,
@@ -97,17 +99,15 @@ where
         // This instance was readied, and is the one that is called. Where a retry can follow, a clone goes
         // along, which is readied when its turn comes.
         let service = copy.is_some().then(|| self.inner.clone());
-        if in_stack {
-            let marked = sending.mark_attempt();
-            let future = RetryFuture {
+        if in_place {
+            sending.mark_in_stack();
+            return RetryFuture {
                 state: State::Attempt(self.inner.call(request)),
                 service,
                 copy,
                 sending,
                 rules,
             };
-            drop(marked);
-            return future;
         }
         RetryFuture {
             state: State::Attempt({
