@@ -115,7 +115,7 @@ impl<B, P> ProgressBody<B, P> {
     /// Bounds the end of the body as well.
     pub(super) fn until(mut self, until: Option<Until>) -> Self {
         if until.is_some() {
-            self.waiting = Some(Waiting::new(self.bound, until));
+            self.waiting = Some(Box::new(Waiting::new(self.bound, until)));
         }
         self
     }
@@ -201,7 +201,7 @@ impl<B: Body, P> Projected<'_, B, P> {
         let bound = *self.bound;
         let waiting = self
             .waiting
-            .get_or_insert_with(|| Waiting::new(bound, None));
+            .get_or_insert_with(|| Box::new(Waiting::new(bound, None)));
         let over = ready!(waiting.poll_over(cx));
         if let Over::Until(until) = over {
             if ends_with_its_call(until.deadline) {
@@ -243,12 +243,12 @@ enum Over {
 }
 
 impl Waiting {
-    fn new(gap: Option<Duration>, until: Option<Until>) -> Box<Self> {
-        Box::new(Self {
+    fn new(gap: Option<Duration>, until: Option<Until>) -> Self {
+        Self {
             gap: gap.map(Gap::new),
             until,
             timer: Timer::default(),
-        })
+        }
     }
 
     /// Ready when the pending read is a stall, or the deadline has come.
