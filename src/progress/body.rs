@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::IoSlice;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Buf;
@@ -66,6 +66,8 @@ struct Waiting {
     until: Option<Until>,
     /// It is moved only when it fires.
     timer: Timer,
+    /// Whom the timer wakes.
+    waker: Option<Waker>,
 }
 
 impl<B> ProgressBody<B> {
@@ -248,6 +250,7 @@ impl Waiting {
             gap: gap.map(Gap::new),
             until,
             timer: Timer::default(),
+            waker: None,
         }
     }
 
@@ -272,6 +275,14 @@ impl Waiting {
             return Poll::Ready(over);
         }
         let standing = self.timer.standing();
+        let will_wake = |waker: &Waker| waker.will_wake(cx.waker());
+        if standing.is_some_and(|standing| now < standing && standing <= at)
+            && self.waker.as_ref().is_some_and(will_wake)
+        {
+            // An earlier read has seen to it.
+            return Poll::Pending;
+        }
+        self.waker = Some(cx.waker().clone());
         ready!(self.timer.arm(standing.unwrap_or(at), cx));
         if standing.is_none_or(|standing| standing >= at) {
             return Poll::Ready(over);

@@ -2,6 +2,8 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -83,4 +85,49 @@ async fn a_predicate_sees_every_piece_of_a_frame_in_pieces() {
         *seen.lock().unwrap(),
         [b": ping\n".to_vec(), b"data: x\n".to_vec()]
     );
+}
+
+/// Counts how often its waker was used.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A body that says nothing, for ever.
+struct Silent;
+
+impl Body for Silent {
+    type Data = Bytes;
+    type Error = BoxError;
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_read_last_is_the_one_that_is_woken() {
+    let mut body = ProgressBody::new(Silent, GAP);
+    let woken = [Arc::<Woken>::default(), Arc::default()];
+    let [first, second] = woken.clone().map(Waker::from);
+    let counts = || woken.each_ref().map(|woken| woken.0.load(Ordering::SeqCst));
+    let mut poll = |waker: &Waker| {
+        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(waker));
+        polled.map(|frame| frame.unwrap().unwrap_err())
+    };
+    for waker in [&first, &first, &second, &second] {
+        assert!(poll(waker).is_pending());
+        tokio::time::advance(GAP / 5).await;
+    }
+    assert!(poll(&second).is_pending());
+    assert_eq!(counts(), [0, 0]);
+    tokio::time::sleep(GAP / 5).await;
+    assert_eq!(counts(), [0, 1]);
+    assert!(poll(&second).is_ready());
 }
