@@ -91,6 +91,7 @@ pub mod call;
 pub mod classify;
 pub mod deadline;
 pub mod event;
+pub mod hop;
 pub mod policy;
 pub mod progress;
 pub mod retry;
@@ -113,7 +114,8 @@ pub use self::call::{
 };
 #[doc(inline)]
 pub use self::classify::{
-    AttemptError, AttemptResult, Classify, ErrorClassifier, HttpClassifier, Verdict, never_left,
+    AttemptError, AttemptResult, Classify, ErrorClassifier, GrpcClassifier, HttpClassifier,
+    Verdict, never_left,
 };
 #[doc(inline)]
 pub use self::deadline::{BoundReadinessLayer, DeadlineBody, DeadlineBodyLayer, DeadlineLayer};
@@ -123,6 +125,11 @@ pub use self::error::{
 };
 #[doc(inline)]
 pub use self::event::{Event, EventKind, Listener, StopReason};
+#[doc(inline)]
+pub use self::hop::{
+    Answer, AnswerBody, AnswerErrorsLayer, DeadlineHeader, HopHeaders, InheritLayer, Inherited,
+    PropagateLayer, Protocol,
+};
 pub use self::key::{Authority, Key, KeyOf, OneDependency};
 #[doc(inline)]
 pub use self::policy::{CallPolicy, PolicyError, Problem};

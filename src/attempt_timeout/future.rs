@@ -11,7 +11,9 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
 
 use super::ceiling::{Effective, effective};
-use crate::call::{self, Bound, Guest, Judged, Membership, Scope, Setting, refine};
+use crate::call::{
+    self, Bound, Guest, Judged, Membership, Scope, Setting, refine, told_of_ceilings, waiting_until,
+};
 use crate::classify::{Classify, Verdict, verdict_of};
 use crate::error::{AttemptStalled, AttemptTimedOut, BoxError};
 use crate::event::{Event, EventKind, Listeners};
@@ -32,7 +34,8 @@ pub struct AttemptTimeoutFuture<F, C> {
     pub(super) timer: Timer,
     pub(super) guest: Guest,
     pub(super) started: Instant,
-    /// Computed at the first poll that ends pending: an attempt that is answered at once needs none.
+    /// Computed at the first poll that ends pending: an attempt that is answered at once needs none. Before
+    /// that where peers are told of it.
     pub(super) ceiling: Ceiling,
     pub(super) call: Membership,
     pub(super) terms: Terms<C>,
@@ -105,9 +108,9 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+        if this.inner.is_none() {
             return Poll::Pending;
-        };
+        }
         let listeners = &this.terms.listeners;
         let bounds = this.terms.bounds();
         let joins = |scope: &mut Scope| Terms::<C>::join(scope, bounds);
@@ -118,10 +121,18 @@ where
             *this.ceiling = Ceiling::NotYet;
         }
 
+        // Who is beneath may have to tell the peer how long it is waited for (rule 37).
+        let told = told_of_ceilings();
+        let until = if told { this.until() } else { None };
+
         // Inner first, then the clock (rule 9).
         let entered = this.call.enter();
-        let polled = inner.poll(cx);
-        drop(entered);
+        let waiting = told.then(|| waiting_until(until));
+        let polled = match this.inner.as_mut().as_pin_mut() {
+            Some(inner) => inner.poll(cx),
+            None => Poll::Pending, // never: see above
+        };
+        drop((waiting, entered));
         match polled {
             Poll::Pending => {}
             // A response is large: looked at where it is, and moved once.
@@ -285,6 +296,12 @@ impl<F, C> Projected<'_, F, C> {
 
     fn ceiling(&mut self) -> Option<Effective> {
         self.look().0
+    }
+
+    /// When the attempt ends at the latest.
+    #[cold]
+    fn until(&mut self) -> Option<Instant> {
+        self.ceiling().map(|ceiling| ceiling.at)
     }
 
     /// The effective ceiling, computed once for each deadline that the attempt comes under, and shown

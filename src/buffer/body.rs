@@ -18,7 +18,7 @@ use crate::error::BoxError;
 pub struct BufferedTrailers(HeaderMap);
 
 impl BufferedTrailers {
-    pub(super) fn new(trailers: HeaderMap) -> Self {
+    pub(crate) fn new(trailers: HeaderMap) -> Self {
         Self(trailers)
     }
 }

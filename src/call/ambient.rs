@@ -10,47 +10,111 @@ use std::time::Duration;
 use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
 
+use super::criticality::Criticality;
 use super::overrides::CallOverride;
 use super::pooled::{Pooled, with_current};
 use super::scope::{Refined, Scope, refine};
 use crate::deadline::earlier;
 
-/// The future of [`with_deadline`](super::with_deadline).
-#[pin_project]
-#[must_use = "futures do nothing unless polled"]
-pub struct WithDeadline<F> {
-    #[pin]
-    inner: F,
-    until: Option<Instant>,
+/// What is known of whoever asked for a piece of work.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Offer {
+    /// The instant until which they wait; never, where they did not say.
+    pub(crate) until: Option<Instant>,
+    /// How much it matters to them; `None` leaves that as it is.
+    pub(crate) criticality: Option<Criticality>,
+    /// Whether they may ask again.
+    pub(crate) inside_retry: bool,
 }
 
-impl<F> WithDeadline<F> {
-    pub(super) fn new(remaining: Duration, inner: F) -> Self {
-        Self {
-            inner,
-            until: Instant::now().checked_add(remaining),
-        }
+impl Offer {
+    /// Puts it in place for the calls that begin while the guard lives. Of two deadlines the earlier
+    /// holds, and who is inside a retry stays there.
+    #[inline]
+    pub(crate) fn publish(&self) -> Refined<Offered> {
+        let offered = with_current(|scope| {
+            (
+                earlier(scope.offered, self.until),
+                self.criticality.unwrap_or(scope.criticality),
+                scope.inside_retry || self.inside_retry,
+            )
+        });
+        refine(offered, |scope, (until, criticality, inside_retry)| {
+            std::mem::swap(&mut scope.offered, until);
+            std::mem::swap(&mut scope.criticality, criticality);
+            std::mem::swap(&mut scope.inside_retry, inside_retry);
+        })
     }
 }
 
-impl<F> fmt::Debug for WithDeadline<F> {
+/// The part of a scope that offers are in.
+pub(crate) type Offered = (Option<Instant>, Criticality, bool);
+
+/// The future of [`with_deadline`](super::with_deadline), of
+/// [`with_criticality`](super::with_criticality) and of
+/// [`Inherited::offer_to`](crate::Inherited::offer_to).
+#[pin_project(PinnedDrop)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Offering<F> {
+    /// Gone when this is dropped.
+    #[pin]
+    inner: Option<F>,
+    offer: Offer,
+}
+
+impl<F> Offering<F> {
+    pub(crate) fn new(offer: Offer, inner: F) -> Self {
+        Self {
+            inner: Some(inner),
+            offer,
+        }
+    }
+
+    pub(super) fn for_so_long(remaining: Duration, inner: F) -> Self {
+        let offer = Offer {
+            until: Instant::now().checked_add(remaining),
+            ..Offer::default()
+        };
+        Self::new(offer, inner)
+    }
+
+    pub(super) fn mattering(criticality: Criticality, inner: F) -> Self {
+        let offer = Offer {
+            criticality: Some(criticality),
+            ..Offer::default()
+        };
+        Self::new(offer, inner)
+    }
+}
+
+/// What is beneath is dropped where it was polled: under the same offer.
+#[pinned_drop]
+impl<F> PinnedDrop for Offering<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _offered = this.offer.publish();
+        this.inner.set(None);
+    }
+}
+
+impl<F> fmt::Debug for Offering<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithDeadline")
-            .field("until", &self.until)
+        f.debug_struct("Offering")
+            .field("offer", &self.offer)
             .finish_non_exhaustive()
     }
 }
 
-impl<F: Future> Future for WithDeadline<F> {
+impl<F: Future> Future for Offering<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let offered = earlier(with_current(|scope| scope.offered), *this.until);
-        let _offered = refine(offered, |scope, offered| {
-            std::mem::swap(&mut scope.offered, offered);
-        });
-        this.inner.poll(cx)
+        let _offered = this.offer.publish();
+        match this.inner.as_pin_mut() {
+            Some(inner) => inner.poll(cx),
+            None => Poll::Pending, // it is being dropped
+        }
     }
 }
 

@@ -1,14 +1,6 @@
 //! How much a piece of work matters.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use pin_project::pin_project;
-
-use super::pooled::with_current;
-use super::scope::refine;
 
 /// How much a piece of work matters, from what can be dropped to what must not.
 ///
@@ -29,53 +21,33 @@ pub enum Criticality {
     CriticalPlus,
 }
 
-impl fmt::Display for Criticality {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Criticality {
+    const ALL: [Self; 4] = [
+        Self::Sheddable,
+        Self::SheddablePlus,
+        Self::Critical,
+        Self::CriticalPlus,
+    ];
+
+    /// The label as it is written: the name of the level.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
             Self::Sheddable => "Sheddable",
             Self::SheddablePlus => "SheddablePlus",
             Self::Critical => "Critical",
             Self::CriticalPlus => "CriticalPlus",
-        })
+        }
+    }
+
+    /// The level with this label, in letters of either case.
+    pub(crate) fn parse(label: &[u8]) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|level| level.label().as_bytes().eq_ignore_ascii_case(label))
     }
 }
 
-/// The future of [`with_criticality`](super::with_criticality).
-#[pin_project]
-#[must_use = "futures do nothing unless polled"]
-pub struct WithCriticality<F> {
-    #[pin]
-    inner: F,
-    criticality: Criticality,
-}
-
-impl<F> WithCriticality<F> {
-    pub(super) fn new(criticality: Criticality, inner: F) -> Self {
-        Self { inner, criticality }
-    }
-}
-
-impl<F> fmt::Debug for WithCriticality<F> {
+impl fmt::Display for Criticality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithCriticality")
-            .field("criticality", &self.criticality)
-            .finish_non_exhaustive()
+        f.write_str(self.label())
     }
-}
-
-impl<F: Future> Future for WithCriticality<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _criticality = refine(*this.criticality, |scope, criticality| {
-            std::mem::swap(&mut scope.criticality, criticality);
-        });
-        this.inner.poll(cx)
-    }
-}
-
-/// See [`crate::call::criticality`].
-pub(super) fn current() -> Criticality {
-    with_current(|scope| scope.criticality)
 }

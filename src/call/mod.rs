@@ -20,25 +20,29 @@ mod override_layer;
 mod overrides;
 mod pooled;
 mod scope;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::ambient::{Scoped, WithDeadline, WithOverride};
-pub use self::criticality::{Criticality, WithCriticality};
+pub use self::ambient::{Offering, Scoped, WithOverride};
+pub use self::criticality::Criticality;
 pub use self::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
 
-pub(crate) use self::ambient::{is_overridden, overriding};
+pub(crate) use self::ambient::{Offer, Offered, is_overridden, overriding};
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{FreshClock, Judged, Membership, Opened, keep_last_log};
 pub(crate) use self::order::Trap;
 pub(crate) use self::pooled::{Entered, with_current};
 pub(crate) use self::scope::{
     Ceiling, Ending, Failures, Refined, RetryPart, Scope, refine, with_call,
+};
+pub(crate) use self::waiting::{
+    Waited, tell_of_ceilings, told_of_ceilings, waited_for, waiting_until,
 };
 
 /// The time that is left: until the deadline of the call that this code runs in, or until what was
@@ -90,7 +94,7 @@ pub fn last_log() -> Option<AttemptLog> {
 /// [`Criticality::Critical`].
 #[must_use]
 pub fn criticality() -> Criticality {
-    criticality::current()
+    with_current(|scope| scope.criticality)
 }
 
 /// Says how much the work inside `future` matters.
@@ -107,8 +111,8 @@ pub fn criticality() -> Criticality {
 /// .await;
 /// # }
 /// ```
-pub fn with_criticality<F: Future>(criticality: Criticality, future: F) -> WithCriticality<F> {
-    WithCriticality::new(criticality, future)
+pub fn with_criticality<F: Future>(criticality: Criticality, future: F) -> Offering<F> {
+    Offering::mattering(criticality, future)
 }
 
 /// Offers a deadline to the calls inside `future`: the work is wanted for `remaining` from now.
@@ -117,8 +121,8 @@ pub fn with_criticality<F: Future>(criticality: Criticality, future: F) -> WithC
 /// test. Inside another offer the earlier of the two holds. It bounds a
 /// [`DeadlineLayer`](crate::DeadlineLayer) with [`inherit(true)`](crate::DeadlineLayer::inherit), and
 /// does not cut `future` itself.
-pub fn with_deadline<F: Future>(remaining: Duration, future: F) -> WithDeadline<F> {
-    WithDeadline::new(remaining, future)
+pub fn with_deadline<F: Future>(remaining: Duration, future: F) -> Offering<F> {
+    Offering::for_so_long(remaining, future)
 }
 
 /// Gives the calls inside `future` their own numbers.

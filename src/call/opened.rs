@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::log::{AttemptLog, Phase};
 use super::pooled::{Entered, Pooled, with_current};
-use super::scope::{RetryPart, Scope};
+use super::scope::{RetryPart, Scope, exceeded};
 use crate::classify::Verdict;
 use crate::error::{AttemptTimedOut, DeadlineExceeded, Ours, outermost};
 use crate::event::{Event, EventKind, Listeners, StopReason};
@@ -400,11 +400,7 @@ impl Membership {
     pub(crate) fn exceeded(&mut self, now: Instant) -> DeadlineExceeded {
         match self {
             Self::Own(opened) => opened.conclude_exceeded(now),
-            Self::Joined => with_current(|scope| Some(scope.deadline_exceeded(now)))
-                .unwrap_or_else(|| {
-                    let mut nothing_known = Scope::EMPTY;
-                    nothing_known.deadline_exceeded(now)
-                }),
+            Self::Joined => exceeded(now),
         }
     }
 }

@@ -46,6 +46,9 @@ pub(crate) struct Scope {
     pub(crate) origin: DeadlineOrigin,
     /// Whether a layer above, in this very task, will cut what is beneath at the deadline.
     pub(crate) enforced: bool,
+    /// The instant until which an attempt timeout above waits for what is polled, where anybody asks
+    /// for it; see `waiting.rs`.
+    pub(crate) waited_until: Option<Instant>,
 
     /// The dependency that the call goes to, where a layer has noted it.
     pub(crate) key: Option<Key>,
@@ -137,6 +140,7 @@ impl Scope {
         deadline: None,
         origin: DeadlineOrigin::Own,
         enforced: false,
+        waited_until: None,
         key: None,
         attempt: 0,
         attempt_started: None,
@@ -178,6 +182,7 @@ impl Scope {
         self.deadline = outer.deadline;
         self.origin = DeadlineOrigin::Enclosing;
         self.enforced = outer.enforced;
+        self.waited_until = outer.waited_until;
     }
 
     /// What a future takes with it into another task: the facts, and none of what belongs to the
@@ -344,6 +349,14 @@ pub(crate) fn with_call(f: impl FnOnce(&mut Scope)) {
             f(scope);
         }
     });
+}
+
+/// The error of the call that this code runs in, which its deadline ended at `now`.
+pub(crate) fn exceeded(now: Instant) -> DeadlineExceeded {
+    with_current(|scope| Some(scope.deadline_exceeded(now))).unwrap_or_else(|| {
+        let mut nothing_known = Scope::EMPTY;
+        nothing_known.deadline_exceeded(now)
+    })
 }
 
 /// A part of the current scope is exchanged, until this is dropped.

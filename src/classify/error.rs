@@ -80,8 +80,19 @@ fn is_transport(error: &(dyn Error + 'static)) -> bool {
     transport
 }
 
+/// Whether an error says that a peer gave up when the time was over that it had been told, or the
+/// client beneath on its behalf: tonic does, on either side.
+pub(crate) fn is_peers_timeout(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "tonic")]
+    if error.is::<tonic::TimeoutExpired>() {
+        return true;
+    }
+    let _ = error;
+    false
+}
+
 fn judge(error: &(dyn Error + 'static)) -> Link {
-    if error.is::<io::Error>() {
+    if error.is::<io::Error>() || is_peers_timeout(error) {
         return Link::Transport;
     }
     #[cfg(feature = "hyper")]

@@ -41,6 +41,12 @@ pub enum EventKind {
     Stalled,
     /// A response was too large to buffer, and was handed over live.
     BufferSpilled,
+    /// A header that says how long somebody waits, how much a request matters, or whether it may come
+    /// again could not be understood, and was taken for not there. Its name is in `header`.
+    HeaderIgnored,
+    /// A request was answered here and not by the service beneath: its time was over, or a header of it was
+    /// malformed. `status` is HTTP's, whatever the caller speaks; `duration` is since its arrival.
+    Answered,
 }
 
 impl EventKind {
@@ -133,6 +139,8 @@ pub struct Event<'a> {
     pub error: Option<&'a (dyn Error + 'static)>,
     /// For a terminal event and `Cancelled`: the attempts, if any failed.
     pub log: Option<&'a AttemptLog>,
+    /// For `HeaderIgnored`: the header's name.
+    pub header: Option<&'a str>,
 }
 
 impl<'a> Event<'a> {
@@ -148,6 +156,7 @@ impl<'a> Event<'a> {
             stop: None,
             error: None,
             log: None,
+            header: None,
         }
     }
 
