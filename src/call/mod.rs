@@ -33,7 +33,7 @@ pub use self::log::{Attempt, AttemptLog, Bound, DeadlineOrigin, Phase};
 pub use self::override_layer::{Override, OverrideFuture, OverrideLayer};
 pub use self::overrides::{CallOverride, Setting};
 
-pub(crate) use self::ambient::{Offer, Offered, is_overridden, overriding};
+pub(crate) use self::ambient::{Offer, is_overridden, overriding};
 pub(crate) use self::host::Guest;
 pub(crate) use self::opened::{FreshClock, Judged, Membership, Opened, keep_last_log};
 pub(crate) use self::order::Trap;

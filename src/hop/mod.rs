@@ -30,3 +30,5 @@ pub use self::headers::HopHeaders;
 pub use self::inherit::{Inherit, InheritFuture, InheritLayer, Inherited};
 pub use self::propagate::{Propagate, PropagateFuture, PropagateLayer};
 pub use self::protocol::Protocol;
+
+pub(crate) use self::propagate::Sent;

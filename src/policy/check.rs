@@ -129,6 +129,13 @@ impl CallPolicy {
             Value::Flag(true),
             "it has no effect without a deadline, which would bound the body",
         );
+        self.sent.problems(&mut problems);
+        problems.refuse_if(
+            self.written.hop_headers && self.sent.is_nothing(),
+            "hop_headers",
+            Value::Word("(written out)"),
+            "they have no effect where nothing is sent in them",
+        );
         problems
     }
 

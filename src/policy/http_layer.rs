@@ -11,6 +11,7 @@ use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::buffer::BufferResponsesLayer;
 use crate::classify::HttpClassifier;
 use crate::event::Listener;
+use crate::hop::PropagateLayer;
 use crate::key::Authority;
 use crate::progress::{AnyBytes, Progress, ProgressBoundLayer};
 use crate::retry::{ByMethod, CloneRequest, RetryBudget, RetryLayer};
@@ -58,6 +59,7 @@ pub struct HttpCallLayer<
     P = AnyBytes,
 > {
     core: CallLayer<C, Y, K, R>,
+    propagate: PropagateLayer,
     buffer: BufferResponsesLayer,
     progress: ProgressBoundLayer<P>,
 }
@@ -73,6 +75,7 @@ impl HttpCallLayer {
         let retry = RetryLayer::http().retry_unsafe_methods(policy.retry_unsafe_methods);
         Self {
             core: CallLayer::of(policy, retry, attempt, Authority),
+            propagate: PropagateLayer::sending(policy.sent),
             buffer: match policy.buffering {
                 Some(max_bytes) => BufferResponsesLayer::new().max_bytes(max_bytes),
                 None => BufferResponsesLayer::on_request(),
@@ -95,6 +98,7 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     ) -> HttpCallLayer<D, Z, L, Q, P> {
         HttpCallLayer {
             core: exchange(self.core),
+            propagate: self.propagate,
             buffer: self.buffer,
             progress: self.progress,
         }
@@ -131,6 +135,7 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     pub fn progress_when<Q: Progress + Clone>(self, predicate: Q) -> HttpCallLayer<C, Y, K, R, Q> {
         HttpCallLayer {
             core: self.core,
+            propagate: self.propagate,
             buffer: self.buffer,
             progress: self.progress.progress_when(predicate),
         }
@@ -145,6 +150,7 @@ impl<C, Y, K, R, P> HttpCallLayer<C, Y, K, R, P> {
     pub fn on_event(self, listener: impl Listener + 'static) -> Self {
         let mut told = self.with_core(|core| core.on_event(listener));
         let listeners = &told.core.listeners;
+        told.propagate = told.propagate.told_to(listeners);
         told.buffer = told.buffer.told_to(listeners);
         told.progress = told.progress.told_to(listeners);
         told
@@ -187,7 +193,7 @@ where
     fn layer(&self, inner: S) -> Self::Service {
         let core = &self.core;
         let attempt = self.buffer.layer(self.progress.layer(inner));
-        let attempt = core.attempt.layer(attempt);
+        let attempt = core.attempt.layer(self.propagate.layer(attempt));
         let call = core.readiness.layer(core.retry.layer(attempt));
         HttpCall {
             stack: core.deadline.layer(call),

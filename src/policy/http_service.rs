@@ -19,11 +19,13 @@ use crate::call::{CallOverride, is_overridden, overriding};
 use crate::classify::{Classify, HttpClassifier};
 use crate::deadline::{BoundReadiness, Deadline};
 use crate::error::BoxError;
+use crate::hop::Propagate;
 use crate::key::{Authority, KeyOf, Noted, Noting};
 use crate::progress::{AnyBytes, Progress, ProgressBound};
 use crate::retry::{ByMethod, CloneRequest, CopyRequest, Repeatable, Retry};
 
-type Attempt<S, C, K, P> = AttemptTimeout<BufferResponses<ProgressBound<S, P>>, C, Noted<K>>;
+type Attempt<S, C, K, P> =
+    AttemptTimeout<Propagate<BufferResponses<ProgressBound<S, P>>>, C, Noted<K>>;
 
 type Stack<S, C, Y, K, R, P> =
     Deadline<BoundReadiness<Retry<Attempt<S, C, K, P>, C, Y, Noting<K>, R>>>;
@@ -44,13 +46,13 @@ pub struct HttpCall<
 
 impl<S, C, Y, K, R, P> HttpCall<S, C, Y, K, R, P> {
     fn progress(&self) -> &ProgressBound<S, P> {
-        let retry = &self.stack.inner.inner;
-        &retry.inner.inner.inner
+        let attempt = &self.stack.inner.inner.inner;
+        &attempt.inner.inner.inner
     }
 
     fn innermost(&mut self) -> &mut S {
-        let retry = &mut self.stack.inner.inner;
-        &mut retry.inner.inner.inner.inner
+        let attempt = &mut self.stack.inner.inner.inner;
+        &mut attempt.inner.inner.inner.inner
     }
 }
 

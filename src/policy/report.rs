@@ -46,6 +46,10 @@ pub(super) fn http_only_once(policy: &CallPolicy) {
         ("buffer_responses", policy.buffering.is_some()),
         ("bound_body", policy.bound_body),
         ("retry_unsafe_methods", policy.retry_unsafe_methods),
+        ("mark_retries", policy.written.mark_retries),
+        ("propagate_deadline", policy.sent.deadline),
+        ("propagate_criticality", policy.sent.criticality),
+        ("hop_headers", policy.written.hop_headers),
     ]
     .into_iter()
     .filter_map(|(name, written)| written.then_some(name))

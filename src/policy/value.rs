@@ -6,8 +6,10 @@ use super::http_layer::HttpCallLayer;
 use super::layer::CallLayer;
 use super::report;
 use crate::attempt_timeout::{AttemptCeiling, AttemptTimeoutLayer};
-use crate::key::OneDependency;
-use crate::retry::{Backoff, RetryLayer};
+use crate::classify::GrpcClassifier;
+use crate::hop::{HopHeaders, Sent};
+use crate::key::{Authority, OneDependency};
+use crate::retry::{AnyRequest, Backoff, CloneRequest, RetryLayer};
 
 /// Everything that bounds a call, as one value that is checked when it compiles, that builds the whole
 /// stack of layers in their one right order, and that can say how long a call takes at most.
@@ -26,9 +28,13 @@ use crate::retry::{Backoff, RetryLayer};
 /// | [`bound_readiness`](Self::bound_readiness) | off | queueing counts against the deadline |
 /// | [`bound_body`](Self::bound_body) | off | the deadline bounds the end of the body as well |
 /// | [`retry_unsafe_methods`](Self::retry_unsafe_methods), [`retry_unprocessed`](Self::retry_unprocessed), [`defer_to_caller`](Self::defer_to_caller) | off | as on [`RetryLayer`](crate::RetryLayer) |
+/// | [`mark_retries`](Self::mark_retries) | on | requests that may be sent again say so |
+/// | [`propagate_deadline`](Self::propagate_deadline) | off; on for gRPC | each attempt says how long it is waited for |
+/// | [`propagate_criticality`](Self::propagate_criticality) | off | each attempt says how much it matters |
+/// | [`hop_headers`](Self::hop_headers) | [`HopHeaders::new`], [`HopHeaders::grpc`] | in which headers |
 ///
-/// [`http`](Self::http) and [`new`](Self::new) are presets with these numbers, [`none`](Self::none) is
-/// one that bounds nothing. A policy is `Copy`: derive one from another by setting what differs.
+/// [`http`](Self::http) and [`grpc`](Self::grpc) are presets with these numbers, [`new`](Self::new) is the
+/// one for any other kind of request, and [`none`](Self::none) bounds nothing. A policy is `Copy`: derive one from another by setting what differs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,6 +86,7 @@ pub struct CallPolicy {
     pub(super) retry_unsafe_methods: bool,
     pub(super) retry_unprocessed: bool,
     pub(super) defer_to_caller: bool,
+    pub(super) sent: Sent,
     pub(super) written: Written,
 }
 
@@ -102,6 +109,8 @@ pub(super) struct Written {
     pub(super) ceiling: bool,
     pub(super) bound_progress: bool,
     pub(super) budget: bool,
+    pub(super) mark_retries: bool,
+    pub(super) hop_headers: bool,
 }
 
 impl CallPolicy {
@@ -125,19 +134,33 @@ impl CallPolicy {
             retry_unsafe_methods: false,
             retry_unprocessed: false,
             defer_to_caller: false,
+            sent: Sent::NOTHING,
             written: Written {
                 attempt_timeout: false,
                 backoff: false,
                 ceiling: false,
                 bound_progress: false,
                 budget: false,
+                mark_retries: false,
+                hop_headers: false,
             },
         }
     }
 
     /// The preset for HTTP.
     pub const fn http() -> Self {
-        Self::new()
+        let mut policy = Self::new();
+        policy.sent.retry_marker = true;
+        policy
+    }
+
+    /// The preset for gRPC: the deadline is sent, in `grpc-timeout`. See [`grpc_layer`](Self::grpc_layer)
+    /// for the stack.
+    pub const fn grpc() -> Self {
+        let mut policy = Self::http();
+        policy.sent.deadline = true;
+        policy.sent.headers = HopHeaders::grpc();
+        policy
     }
 
     /// Bounds nothing, repeats nothing, measures nothing, and costs next to nothing: a stack made
@@ -297,6 +320,34 @@ impl CallPolicy {
         self
     }
 
+    /// Whether each attempt tells the peer how long it is waited for; see
+    /// [`PropagateLayer`](crate::PropagateLayer).
+    pub const fn propagate_deadline(mut self, propagate: bool) -> Self {
+        self.sent.deadline = propagate;
+        self
+    }
+
+    /// Whether each attempt tells the peer how much it matters: [`call::criticality`](crate::call::criticality).
+    pub const fn propagate_criticality(mut self, propagate: bool) -> Self {
+        self.sent.criticality = propagate;
+        self
+    }
+
+    /// Whether requests that may be sent again are marked as such, the first attempt included, so that
+    /// a client further down can leave the retrying to this one.
+    pub const fn mark_retries(mut self, mark: bool) -> Self {
+        self.sent.retry_marker = mark;
+        self.written.mark_retries = mark;
+        self
+    }
+
+    /// The names of the headers in which all of that is sent.
+    pub const fn hop_headers(mut self, headers: HopHeaders) -> Self {
+        self.sent.headers = headers;
+        self.written.hop_headers = true;
+        self
+    }
+
     /// The measured ceiling that applies: a preset's does not where there is no attempt timeout for it
     /// to lower (rule 14).
     pub(super) const fn ceiling_in_force(&self) -> Option<AttemptCeiling> {
@@ -327,6 +378,30 @@ impl CallPolicy {
         HttpCallLayer::of(self)
     }
 
+    /// The stack of this policy around a gRPC channel: verdicts are those of [`GrpcClassifier`], and
+    /// every method may be called again, unless a [`CallOverride`](crate::CallOverride) says otherwise for a
+    /// request. Beside that it is [`layer`](Self::layer).
+    ///
+    /// A method that is not safe to call twice opts out:
+    ///
+    /// ```
+    /// use tower_deadline::{CallOverride, CallPolicy};
+    ///
+    /// const PEER: CallPolicy = CallPolicy::grpc().checked();
+    ///
+    /// let layer = PEER.grpc_layer();
+    /// let mut request = http::Request::new(());
+    /// request.extensions_mut().insert(CallOverride::new().no_retry());
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// Around tonic's channel, see [`Answer::tonic_status`](crate::Answer::tonic_status) for the errors.
+    pub fn grpc_layer(self) -> HttpCallLayer<GrpcClassifier, CloneRequest, Authority, AnyRequest> {
+        self.layer()
+            .classifier(GrpcClassifier)
+            .repeatable(AnyRequest)
+    }
+
     /// The stack of this policy around a service that is not HTTP: which results are failures is for
     /// `classifier` to say, and how a request is copied for a retry for `copy`.
     ///
@@ -353,6 +428,7 @@ impl CallPolicy {
             && self.buffering.is_none()
             && !self.bound_readiness
             && !self.bound_body
+            && self.sent.is_nothing()
     }
 }
 

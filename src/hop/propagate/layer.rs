@@ -73,6 +73,31 @@ pub(crate) struct Sent {
     pub(crate) retry_marker: bool,
 }
 
+impl Sent {
+    /// Nothing at all.
+    pub(crate) const NOTHING: Self = Self {
+        headers: HopHeaders::new(),
+        deadline: false,
+        criticality: false,
+        retry_marker: false,
+    };
+
+    pub(crate) const fn is_nothing(&self) -> bool {
+        !(self.deadline || self.criticality || self.retry_marker)
+    }
+
+    /// What is wrong with it.
+    pub(crate) const fn problems(&self, problems: &mut Problems) {
+        self.headers.problems(problems);
+        problems.refuse_if(
+            self.deadline && self.headers.carry_no_deadline(),
+            "headers.deadline",
+            Value::Word("none"),
+            "there is no header to send a deadline in",
+        );
+    }
+}
+
 impl PropagateLayer {
     /// All three, with the deadline in `X-Deadline-Ms`.
     pub const fn new() -> Self {
@@ -141,7 +166,7 @@ impl PropagateLayer {
     /// be sent and has no header.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let mut problems = Problems::new();
-        sent_problems(&self.sent, &mut problems);
+        self.sent.problems(&mut problems);
         problems.into_result()
     }
 }
@@ -150,17 +175,6 @@ impl Default for PropagateLayer {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// What is wrong with what is sent.
-pub(crate) const fn sent_problems(sent: &Sent, problems: &mut Problems) {
-    sent.headers.problems(problems);
-    problems.refuse_if(
-        sent.deadline && sent.headers.carry_no_deadline(),
-        "headers.deadline",
-        Value::Word("none"),
-        "there is no header to send a deadline in",
-    );
 }
 
 impl<S> Layer<S> for PropagateLayer {

@@ -9,4 +9,4 @@ pub use self::future::PropagateFuture;
 pub use self::layer::PropagateLayer;
 pub use self::service::Propagate;
 
-pub(crate) use self::layer::{Sent, sent_problems};
+pub(crate) use self::layer::Sent;

@@ -42,6 +42,11 @@ impl Outgoing {
         }
     }
 
+    /// Whether nothing is ever written.
+    pub(super) fn is_nothing(&self) -> bool {
+        !(self.deadline || self.criticality || self.retry_marker)
+    }
+
     /// Whether all that is written is known in `call` already, where the layers of a stack call each other.
     pub(super) fn is_known_in_call(&self) -> bool {
         !self.deadline && !self.criticality

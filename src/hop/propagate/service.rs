@@ -36,7 +36,10 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // The retry layer above has just said whether the request may be sent again, and nothing else is
         // to be said: so there is nothing to wait for.
-        if self.outgoing.is_known_in_call() && with_current(|scope| scope.in_stack()) {
+        let outgoing = &self.outgoing;
+        if outgoing.is_nothing()
+            || outgoing.is_known_in_call() && with_current(|scope| scope.in_stack())
+        {
             self.outgoing.write_marker(request.headers_mut());
             return PropagateFuture {
                 state: State::Sent {

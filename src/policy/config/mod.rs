@@ -4,7 +4,7 @@
 //! The keys are the names of its setters, and what is not set is as in [`CallPolicy::http`]:
 //!
 //! ```toml
-//! preset = "http"             # or "new", or "none"; may be left out
+//! preset = "http"             # or "grpc", "new", "none"; may be left out
 //! deadline = "10s"            # durations have a unit: ns, us, ms, s, m, h; "none" is unbounded
 //! attempt_timeout = "2s"
 //! attempts = 3
@@ -16,6 +16,9 @@
 //! retry_unsafe_methods = false
 //! retry_unprocessed = false
 //! defer_to_caller = false
+//! mark_retries = true
+//! propagate_deadline = false
+//! propagate_criticality = false
 //!
 //! [backoff]                   # or backoff = "none": no wait
 //! curve = "exponential"       # or "constant" (with base), or "measured" (with multiple)
@@ -36,6 +39,8 @@
 //! fraction = 0.1
 //! minimum_per_second = 3
 //! ```
+//!
+//! The names of the hop's headers are constants, and stay as they are in the code.
 //!
 //! To set only what differs from a policy in the code, deserialize with that policy as the seed
 //! ([`DeserializeSeed`]):

@@ -9,7 +9,7 @@ use crate::retry::{Backoff, Jitter};
 
 type Setter = fn(CallPolicy, bool) -> CallPolicy;
 
-const SWITCHES: [(&str, Setter); 7] = [
+const SWITCHES: [(&str, Setter); 10] = [
     ("bound_progress", CallPolicy::bound_progress),
     ("inherit", CallPolicy::inherit),
     ("bound_readiness", CallPolicy::bound_readiness),
@@ -17,6 +17,9 @@ const SWITCHES: [(&str, Setter); 7] = [
     ("retry_unsafe_methods", CallPolicy::retry_unsafe_methods),
     ("retry_unprocessed", CallPolicy::retry_unprocessed),
     ("defer_to_caller", CallPolicy::defer_to_caller),
+    ("mark_retries", CallPolicy::mark_retries),
+    ("propagate_deadline", CallPolicy::propagate_deadline),
+    ("propagate_criticality", CallPolicy::propagate_criticality),
 ];
 
 const NUMBERS: [&str; 8] = [
@@ -44,6 +47,7 @@ pub(super) fn apply(mut policy: CallPolicy, raw: Raw) -> (CallPolicy, Problems) 
     let mut table = Table::new("", entries, &known, &mut problems);
     let presets = [
         ("http", CallPolicy::http()),
+        ("grpc", CallPolicy::grpc()),
         ("new", CallPolicy::new()),
         ("none", CallPolicy::none()),
     ];
