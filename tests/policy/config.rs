@@ -36,6 +36,8 @@ fn refused(text: &str) -> String {
 fn an_empty_file_is_the_preset() {
     assert_eq!(toml("").unwrap(), CallPolicy::http());
     assert_eq!(toml("preset = 'none'").unwrap(), CallPolicy::none());
+    assert_eq!(toml("preset = 'grpc'").unwrap(), CallPolicy::grpc());
+    assert_eq!(toml("preset = 'new'").unwrap(), CallPolicy::new());
 }
 
 #[test]
@@ -52,6 +54,9 @@ fn every_setting_can_be_set() {
         retry_unsafe_methods = true
         retry_unprocessed = true
         defer_to_caller = true
+        mark_retries = false
+        propagate_deadline = true
+        propagate_criticality = true
 
         [backoff]
         base = "50ms"
@@ -94,6 +99,9 @@ fn every_setting_can_be_set() {
         .retry_unsafe_methods(true)
         .retry_unprocessed(true)
         .defer_to_caller(true)
+        .mark_retries(false)
+        .propagate_deadline(true)
+        .propagate_criticality(true)
         .backoff(backoff)
         .ceiling(ceiling)
         .budget(0.2, 10);
@@ -176,7 +184,7 @@ fn every_problem_is_listed_with_those_of_the_numbers_and_the_policy_is_explained
         attempt_timeout = "2"
         attempts = -1
         inherit = "yes"
-        preset = "grpc"
+        preset = "soap"
         buffer_responses = "2MiB"
         budget = 3
 
@@ -198,7 +206,7 @@ fn every_problem_is_listed_with_those_of_the_numbers_and_the_policy_is_explained
         "attempt_timeout = \"2\": write a duration",
         "attempts = -1: write a whole number",
         "inherit = \"yes\": write true or false",
-        "preset = \"grpc\": write one of \"http\", \"new\", \"none\"",
+        "preset = \"soap\": write one of \"http\", \"grpc\", \"new\", \"none\"",
         "buffer_responses = \"2MiB\": write a number of bytes, or \"none\"",
         "budget = 3: write a table, or \"none\"",
         "ceiling.floor = \"soon\": write a duration",
