@@ -15,7 +15,7 @@ pub(crate) struct Link {
     pub(crate) name: &'static str,
     pub(crate) speaks: Speaks,
     /// How it is called by the one before it.
-    pub(crate) called_with: CallPolicy,
+    pub(crate) called_with: &'static CallPolicy,
     pub(crate) work: Duration,
 }
 

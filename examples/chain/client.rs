@@ -25,7 +25,7 @@ impl Client {
         by: &'static str,
         speaks: Speaks,
         address: SocketAddr,
-        policy: CallPolicy,
+        policy: &CallPolicy,
         log: &Log,
     ) -> Result<Self, BoxError> {
         let uri = format!("http://{address}/");
@@ -38,7 +38,7 @@ impl Client {
         })
     }
 
-    fn http(by: &'static str, uri: Uri, policy: CallPolicy, log: Log) -> Self {
+    fn http(by: &'static str, uri: Uri, policy: &CallPolicy, log: Log) -> Self {
         let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .build_http::<Empty<Bytes>>();
         let stack = ServiceBuilder::new()
@@ -58,7 +58,7 @@ impl Client {
         Self(BoxCloneSyncService::new(stack))
     }
 
-    fn grpc(by: &'static str, channel: Channel, policy: CallPolicy, log: Log) -> Self {
+    fn grpc(by: &'static str, channel: Channel, policy: &CallPolicy, log: Log) -> Self {
         let stack = ServiceBuilder::new()
             .map_err(Answer::tonic_status)
             .layer(policy.grpc_layer().copy(NeverCopy))

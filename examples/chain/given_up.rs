@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
-use tower_deadline::BoxError;
+use tower_deadline::{BoxError, CallPolicy};
 
 use crate::chain::Chain;
 use crate::links;
 use crate::log::{Told, What};
 
+/// It waits far longer than the log's reader, so that no deadline stops the work here.
+const CLIENT: CallPolicy = CallPolicy::http().propagate_deadline(true).checked();
 /// How long the first services work before they ask the next one.
 const WORK: Duration = Duration::from_millis(5);
 /// How long the last one works. Nobody waits for that.
@@ -25,7 +27,10 @@ pub(crate) struct Stopped {
 /// Drops one call through each chain while the last service works.
 pub(crate) async fn measure() -> Result<Vec<Stopped>, BoxError> {
     let mut all = Vec::new();
-    for links in [links::http(WORK, FOR_EVER), links::grpc(WORK, FOR_EVER)] {
+    for links in [
+        links::http(&CLIENT, WORK, FOR_EVER),
+        links::grpc(&CLIENT, WORK, FOR_EVER),
+    ] {
         let Chain {
             client,
             mut reader,

@@ -5,15 +5,8 @@ use std::time::Duration;
 use tower_deadline::CallPolicy;
 
 use crate::chain::Link;
-use crate::hop::Speaks::{Grpc, Http};
+use crate::hop::Speaks::{self, Grpc, Http};
 
-/// How long the client waits.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
-
-const CLIENT: CallPolicy = CallPolicy::http()
-    .deadline(DEADLINE)
-    .propagate_deadline(true)
-    .checked();
 /// What the services call each other with: no numbers of their own but the preset's.
 const INSIDE: CallPolicy = CallPolicy::http()
     .inherit(true)
@@ -21,28 +14,28 @@ const INSIDE: CallPolicy = CallPolicy::http()
     .checked();
 const INSIDE_GRPC: CallPolicy = CallPolicy::grpc().inherit(true).checked();
 
-/// All of them speak HTTP, and work for `work` each; the last one for `last`.
-pub(crate) const fn http(work: Duration, last: Duration) -> [Link; 3] {
+/// All of them speak HTTP. Each works for `work`, the last one for `last`.
+pub(crate) const fn http(client: &'static CallPolicy, work: Duration, last: Duration) -> [Link; 3] {
     [
-        link("http/edge", Http, CLIENT, work),
-        link("http/middle", Http, INSIDE, work),
-        link("http/bottom", Http, INSIDE, last),
+        link("http/edge", Http, client, work),
+        link("http/middle", Http, &INSIDE, work),
+        link("http/bottom", Http, &INSIDE, last),
     ]
 }
 
 /// The same with gRPC in the middle.
-pub(crate) const fn grpc(work: Duration, last: Duration) -> [Link; 3] {
+pub(crate) const fn grpc(client: &'static CallPolicy, work: Duration, last: Duration) -> [Link; 3] {
     [
-        link("grpc/edge", Http, CLIENT, work),
-        link("grpc/middle", Grpc, INSIDE_GRPC, work),
-        link("grpc/bottom", Http, INSIDE, last),
+        link("grpc/edge", Http, client, work),
+        link("grpc/middle", Grpc, &INSIDE_GRPC, work),
+        link("grpc/bottom", Http, &INSIDE, last),
     ]
 }
 
 const fn link(
     name: &'static str,
-    speaks: crate::hop::Speaks,
-    called_with: CallPolicy,
+    speaks: Speaks,
+    called_with: &'static CallPolicy,
     work: Duration,
 ) -> Link {
     Link {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use tower_deadline::{BoxError, DeadlineHeader};
 
 /// How long to wait for something that is to happen at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Told {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::Findings;
 use crate::given_up::slowest;
-use crate::links::DEADLINE;
 use crate::storm::{ATTEMPTS, HOPS};
+use crate::time_left::DEADLINE;
 
 /// Whole milliseconds, rounded down, as in the headers.
 fn ms(time: Duration) -> u64 {
@@ -51,14 +51,24 @@ pub(crate) fn text(found: &Findings) -> Result<String, std::fmt::Error> {
     )?;
     writeln!(out, "  hop          received  left  sent on")?;
     for hop in &found.hops {
-        let sent = hop.sent.map_or_else(|| "-".into(), |sent| ms(sent).to_string());
+        let sent = hop
+            .sent
+            .map_or_else(|| "-".into(), |sent| ms(sent).to_string());
         let (name, received, left) = (hop.name, ms(hop.received), ms(hop.left));
         writeln!(out, "  {name:<12} {received:>8} {left:>5} {sent:>8}")?;
     }
 
-    writeln!(out, "\nThe client leaves. How long after that each hop stopped, in ms:\n")?;
+    writeln!(
+        out,
+        "\nThe client leaves. How long after that each hop stopped, in ms:\n"
+    )?;
     for stopped in &found.stopped {
-        writeln!(out, "  {:<12} {:>8.3}", stopped.name, fine_ms(stopped.after))?;
+        writeln!(
+            out,
+            "  {:<12} {:>8.3}",
+            stopped.name,
+            fine_ms(stopped.after)
+        )?;
     }
     let slowest = fine_ms(slowest(&found.stopped));
     writeln!(out, "  {:<12} {slowest:>8.3}", "all of them")?;
@@ -70,9 +80,18 @@ pub(crate) fn text(found: &Findings) -> Result<String, std::fmt::Error> {
     )?;
     for (count, how) in [
         (storm.plain, "retries at every hop, and no budget"),
-        (storm.full_budget, "a budget of one retry at every hop, unspent"),
-        (storm.budget, "the same budgets, spent: every call from then on"),
-        (storm.defer, "the hops inside leave the retrying to the client"),
+        (
+            storm.full_budget,
+            "a budget of one retry at every hop, unspent",
+        ),
+        (
+            storm.budget,
+            "the same budgets, spent: every call from then on",
+        ),
+        (
+            storm.defer,
+            "the hops inside leave the retrying to the client",
+        ),
     ] {
         writeln!(out, "  {count:>3}  {how}")?;
     }

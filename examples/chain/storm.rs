@@ -39,9 +39,9 @@ pub(crate) struct Storm {
 
 /// Makes the calls.
 pub(crate) async fn measure() -> Result<Storm, BoxError> {
-    let mut plain = failing(PLAIN, PLAIN).await?;
-    let mut budget = failing(WITH_BUDGET, WITH_BUDGET).await?;
-    let mut defer = failing(PLAIN, DEFERRING).await?;
+    let mut plain = failing(&PLAIN, &PLAIN).await?;
+    let mut budget = failing(&WITH_BUDGET, &WITH_BUDGET).await?;
+    let mut defer = failing(&PLAIN, &DEFERRING).await?;
     Ok(Storm {
         plain: asked(&mut plain).await?,
         full_budget: asked(&mut budget).await?,
@@ -53,7 +53,10 @@ pub(crate) async fn measure() -> Result<Storm, BoxError> {
 const LAST: &str = "storm/bottom";
 
 /// A chain whose last service is down.
-async fn failing(client: CallPolicy, inside: CallPolicy) -> Result<Chain, BoxError> {
+async fn failing(
+    client: &'static CallPolicy,
+    inside: &'static CallPolicy,
+) -> Result<Chain, BoxError> {
     let link = |name, called_with| Link {
         name,
         speaks: Http,

@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tower_deadline::BoxError;
+use tower_deadline::{BoxError, CallPolicy};
 
 use crate::chain::{Chain, Link};
 use crate::links;
 use crate::log::{Told, What};
 
+/// How long the client waits.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
+
+const CLIENT: CallPolicy = CallPolicy::http()
+    .deadline(DEADLINE)
+    .propagate_deadline(true)
+    .checked();
 /// How long each service works before it asks the next one.
 const WORK: Duration = Duration::from_millis(50);
 
@@ -27,7 +34,10 @@ pub(crate) struct TimeLeft {
 /// Makes one call through each chain.
 pub(crate) async fn measure() -> Result<Vec<TimeLeft>, BoxError> {
     let mut all = Vec::new();
-    for links in [links::http(WORK, WORK), links::grpc(WORK, WORK)] {
+    for links in [
+        links::http(&CLIENT, WORK, WORK),
+        links::grpc(&CLIENT, WORK, WORK),
+    ] {
         let mut chain = Chain::start(&links, StatusCode::OK).await?;
         let status = chain.client.ask().await.map_err(|answer| {
             let first = links.first().map_or("a chain", |link| link.name);
@@ -37,7 +47,7 @@ pub(crate) async fn measure() -> Result<Vec<TimeLeft>, BoxError> {
         if status != StatusCode::OK {
             return Err(format!("a call ended with {status}: {told:?}").into());
         }
-        let hops = links.map(|link| of(link, &told));
+        let hops = links.each_ref().map(|link| of(link, &told));
         for hop in hops {
             all.push(hop?);
         }
@@ -45,7 +55,7 @@ pub(crate) async fn measure() -> Result<Vec<TimeLeft>, BoxError> {
     Ok(all)
 }
 
-fn of(link: Link, told: &[Told]) -> Result<TimeLeft, BoxError> {
+fn of(link: &Link, told: &[Told]) -> Result<TimeLeft, BoxError> {
     let name = link.name;
     let mut said = told.iter().filter(|told| told.by == name);
     let mut find = |pick: fn(&What) -> Option<Duration>| said.find_map(|told| pick(&told.what));
