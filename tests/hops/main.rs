@@ -1,0 +1,20 @@
+//! Deadlines that travel, with scripted services under paused time.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    missing_docs
+)]
+
+#[path = "../rules/support.rs"]
+#[allow(dead_code)] // what the other suite needs
+mod support;
+
+mod answers;
+mod chains;
+mod inbound;
+mod left;
+mod outbound;
+mod peers;
