@@ -1,5 +1,6 @@
 //! What a hop does to the calls that its handlers make.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tower_deadline::{
 use crate::support::*;
 
 type Reply200 = Response<Full<Bytes>>;
-type Peer = BoxCloneSyncService<Req, Reply200, BoxError>;
+type Peer = BoxCloneSyncService<Req, Reply200, Infallible>;
 
 fn ok() -> Reply200 {
     Response::new(Full::default())
@@ -32,7 +33,7 @@ fn hanging() -> (Peer, Arc<Mutex<Vec<Option<String>>>>) {
         let left = request.headers().get("x-deadline-ms");
         let left = left.map(|value| value.to_str().unwrap().to_owned());
         tells.lock().unwrap().push(left);
-        std::future::pending::<Result<Reply200, BoxError>>()
+        std::future::pending::<Result<Reply200, Infallible>>()
     });
     (BoxCloneSyncService::new(peer), told)
 }
@@ -45,7 +46,9 @@ const OUT: CallPolicy = CallPolicy::http()
 
 fn within(ms: &'static str) -> Req {
     let mut request = get();
-    request.headers_mut().insert("x-deadline-ms", HeaderValue::from_static(ms));
+    request
+        .headers_mut()
+        .insert("x-deadline-ms", HeaderValue::from_static(ms));
     request
 }
 
@@ -64,7 +67,11 @@ async fn a_call_of_a_handler_has_what_the_caller_still_waits() {
         }
     });
     let clock = Clock::start();
-    InheritLayer::new().layer(handler).oneshot(within("200")).await.unwrap();
+    InheritLayer::new()
+        .layer(handler)
+        .oneshot(within("200"))
+        .await
+        .unwrap();
     assert_eq!(clock.ms(), 200);
     assert_eq!(*told.lock().unwrap(), [Some("150".to_owned())]);
 }
@@ -78,15 +85,25 @@ async fn one_that_does_not_inherit_or_is_detached_has_its_own_time() {
         async move {
             let clock = Clock::start();
             let error = call::detach(inherits.oneshot(get())).await.err().unwrap();
-            assert_eq!(DeadlineExceeded::find(&error).unwrap().origin(), DeadlineOrigin::Own);
+            assert_eq!(
+                DeadlineExceeded::find(&error).unwrap().origin(),
+                DeadlineOrigin::Own
+            );
             assert_eq!(clock.ms(), 10_000);
             stubborn.oneshot(get()).await.err().unwrap();
             assert_eq!(clock.ms(), 20_000);
             Ok::<_, BoxError>(ok())
         }
     });
-    InheritLayer::new().layer(handler).oneshot(within("200")).await.unwrap();
-    assert_eq!(*told.lock().unwrap(), [Some("10000".to_owned()), Some("10000".to_owned())]);
+    InheritLayer::new()
+        .layer(handler)
+        .oneshot(within("200"))
+        .await
+        .unwrap();
+    assert_eq!(
+        *told.lock().unwrap(),
+        [Some("10000".to_owned()), Some("10000".to_owned())]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +113,12 @@ async fn it_is_carried_into_a_spawned_task_by_either_way() {
         let seen = || (call::remaining(), call::criticality(), call::inside_retry());
         let expected = (Some(ms(200)), Criticality::Sheddable, true);
         assert_eq!(seen(), expected);
-        assert_eq!(tokio::spawn(call::carry(async move { seen() })).await.unwrap(), expected);
+        assert_eq!(
+            tokio::spawn(call::carry(async move { seen() }))
+                .await
+                .unwrap(),
+            expected
+        );
         let offered = caller.offer_to(async move { seen() });
         assert_eq!(tokio::spawn(offered).await.unwrap(), expected);
         let bare = tokio::spawn(async move { seen() }).await.unwrap();
@@ -104,10 +126,19 @@ async fn it_is_carried_into_a_spawned_task_by_either_way() {
         Ok::<_, BoxError>(ok())
     });
     let mut request = within("200");
-    for (name, value) in [("x-criticality", "Sheddable"), ("x-nresilience-retrying", "1")] {
-        request.headers_mut().insert(name, HeaderValue::from_static(value));
+    for (name, value) in [
+        ("x-criticality", "Sheddable"),
+        ("x-nresilience-retrying", "1"),
+    ] {
+        request
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
     }
-    InheritLayer::new().layer(handler).oneshot(request).await.unwrap();
+    InheritLayer::new()
+        .layer(handler)
+        .oneshot(request)
+        .await
+        .unwrap();
     // Nothing of it is left behind.
     assert_eq!((call::remaining(), call::inside_retry()), (None, false));
 }
@@ -117,7 +148,10 @@ async fn code_that_is_no_handler_publishes_in_the_same_way() {
     let (peer, told) = hanging();
     let work = call::with_deadline(ms(300), OUT.layer().layer(peer).oneshot(get()));
     let clock = Clock::start();
-    call::with_criticality(Criticality::Sheddable, work).await.err().unwrap();
+    call::with_criticality(Criticality::Sheddable, work)
+        .await
+        .err()
+        .unwrap();
     assert_eq!(clock.ms(), 300);
     assert_eq!(*told.lock().unwrap(), [Some("300".to_owned())]);
 }
@@ -134,7 +168,11 @@ async fn an_inherited_deadline_that_has_passed_asks_nobody() {
         }
     });
     let clock = Clock::start();
-    InheritLayer::new().layer(handler).oneshot(within("0")).await.unwrap();
+    InheritLayer::new()
+        .layer(handler)
+        .oneshot(within("0"))
+        .await
+        .unwrap();
     assert_eq!(clock.ms(), 0);
     assert!(told.lock().unwrap().is_empty());
 }
@@ -146,10 +184,15 @@ async fn sheddable_work_leaves_half_of_the_budget_behind() {
         let counts = Arc::clone(&calls);
         let peer = service_fn(move |_: Req| {
             counts.fetch_add(1, Ordering::SeqCst);
-            let down = http::Response::builder().status(503).body(Full::<Bytes>::default());
+            let down = http::Response::builder()
+                .status(503)
+                .body(Full::<Bytes>::default());
             async { Ok::<_, BoxError>(down.unwrap()) }
         });
-        let layer = CallPolicy::http().attempts(2).backoff(Backoff::none()).layer();
+        let layer = CallPolicy::http()
+            .attempts(2)
+            .backoff(Backoff::none())
+            .layer();
         let budget = RetryBudget::of(0.1, 1).unwrap();
         let stack = layer.key(OneDependency).budget(budget).layer(peer);
         let handler = service_fn(move |_: Req| {
@@ -162,22 +205,34 @@ async fn sheddable_work_leaves_half_of_the_budget_behind() {
             }
         });
         let mut request = get();
-        request.headers_mut().insert("x-criticality", HeaderValue::from_static(label));
-        InheritLayer::new().layer(handler).oneshot(request).await.unwrap();
+        request
+            .headers_mut()
+            .insert("x-criticality", HeaderValue::from_static(label));
+        InheritLayer::new()
+            .layer(handler)
+            .oneshot(request)
+            .await
+            .unwrap();
         assert_eq!(calls.load(Ordering::SeqCst), 30 + retries, "{label}");
     }
 }
 
 /// `hops` services that ask each other, the last of which is down, and a client of the first. The
 /// requests that reach the last for one call, and how often a retry inside a retry was told of.
-async fn storm(hops: u32, policies: impl Fn(u32) -> CallPolicy, inherit: InheritLayer) -> (usize, usize) {
+async fn storm(
+    hops: u32,
+    policies: impl Fn(u32) -> CallPolicy,
+    inherit: InheritLayer,
+) -> (usize, usize) {
     let reached = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&reached);
     let events = Recorder::default();
     let mut peer: Peer = BoxCloneSyncService::new(service_fn(move |_: Req| {
         counts.fetch_add(1, Ordering::SeqCst);
-        let down = Response::builder().status(503).body(Full::<Bytes>::default());
-        async { Ok::<_, BoxError>(down.unwrap()) }
+        let down = Response::builder()
+            .status(503)
+            .body(Full::<Bytes>::default());
+        async { Ok::<_, Infallible>(down.unwrap()) }
     }));
     for hop in (1..=hops).rev() {
         let client = policies(hop).layer().on_event(events.clone()).layer(peer);
@@ -189,24 +244,37 @@ async fn storm(hops: u32, policies: impl Fn(u32) -> CallPolicy, inherit: Inherit
         let handler = service_fn(move |_: Req| {
             let client = client.clone();
             async move {
-                let status = client.oneshot(get()).await.map(|response| response.status());
+                let status = client
+                    .oneshot(get())
+                    .await
+                    .map(|response| response.status());
                 let status = status.unwrap_or_else(|error| Answer::from(error).status());
                 let response = Response::builder().status(status);
-                Ok::<_, BoxError>(response.body(Full::<Bytes>::default()).unwrap())
+                Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
             }
         });
         let server = inherit.layer(handler);
         peer = BoxCloneSyncService::new(service_fn(move |request: Req| {
             let served = call::detach(server.clone().oneshot(request));
-            async { Ok(tokio::spawn(served).await.unwrap()?.map(|_| Full::default())) }
+            async {
+                Ok(tokio::spawn(served)
+                    .await
+                    .unwrap()?
+                    .map(|_| Full::default()))
+            }
         }));
     }
-    (reached.load(Ordering::SeqCst), events.count(EventKind::NestedRetry))
+    (
+        reached.load(Ordering::SeqCst),
+        events.count(EventKind::NestedRetry),
+    )
 }
 
 #[tokio::test(start_paused = true)]
 async fn retries_multiply_unless_all_but_the_outermost_client_defer() {
-    let plain = CallPolicy::http().backoff(Backoff::constant(ms(1))).no_budget();
+    let plain = CallPolicy::http()
+        .backoff(Backoff::constant(ms(1)))
+        .no_budget();
     for hops in 1..=4 {
         let inherit = InheritLayer::new();
         let (reached, nested) = storm(hops, |_| plain, inherit.clone()).await;
@@ -217,7 +285,13 @@ async fn retries_multiply_unless_all_but_the_outermost_client_defer() {
         assert_eq!(reached, 3, "{hops} hops");
         assert_eq!(nested > 0, hops > 1);
         // The mark goes through a hop that makes one attempt only.
-        let single = |hop| if hop == 2 { plain.attempts(1) } else { plain.defer_to_caller(true) };
+        let single = |hop| {
+            if hop == 2 {
+                plain.attempts(1)
+            } else {
+                plain.defer_to_caller(true)
+            }
+        };
         assert_eq!(storm(hops, single, inherit).await.0, 3);
     }
 }
@@ -244,7 +318,11 @@ async fn a_mark_can_lower_the_attempts_and_never_raise_them() {
             let mark = HeaderValue::from_static(mark);
             request.headers_mut().insert("x-nresilience-retrying", mark);
         }
-        InheritLayer::new().layer(handler).oneshot(request).await.unwrap();
+        InheritLayer::new()
+            .layer(handler)
+            .oneshot(request)
+            .await
+            .unwrap();
         assert_eq!(shared.calls(), attempts, "{mark:?} {defer}");
     }
 }
@@ -252,9 +330,8 @@ async fn a_mark_can_lower_the_attempts_and_never_raise_them() {
 #[tokio::test(start_paused = true)]
 async fn time_only_falls_from_hop_to_hop() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let mut peer: Peer = BoxCloneSyncService::new(service_fn(|_: Req| async {
-        Ok::<_, BoxError>(ok())
-    }));
+    let mut peer: Peer =
+        BoxCloneSyncService::new(service_fn(|_: Req| async { Ok::<_, Infallible>(ok()) }));
     for _ in 0..4 {
         let client = OUT.layer().layer(peer);
         let sees = Arc::clone(&seen);
@@ -263,16 +340,24 @@ async fn time_only_falls_from_hop_to_hop() {
             async move {
                 sees.lock().unwrap().push(call::remaining().unwrap());
                 sleep(ms(30)).await;
-                client.oneshot(get()).await.map(|response| response.map(|_| Full::default()))
+                client
+                    .oneshot(get())
+                    .await
+                    .map(|response| response.map(|_| Full::<Bytes>::default()))
             }
         });
         let server = InheritLayer::new().reserve(ms(5)).layer(handler);
         peer = BoxCloneSyncService::new(service_fn(move |request: Req| {
             let served = call::detach(server.clone().oneshot(request));
-            async { Ok(served.await?.map(|_| Full::default())) }
+            async { Ok(served.await.unwrap().map(|_| Full::default())) }
         }));
     }
-    OUT.deadline(secs(1)).layer().layer(peer).oneshot(get()).await.unwrap();
+    OUT.deadline(secs(1))
+        .layer()
+        .layer(peer)
+        .oneshot(get())
+        .await
+        .unwrap();
     let expected: Vec<Duration> = [995, 960, 925, 890].map(ms).into();
     assert_eq!(*seen.lock().unwrap(), expected);
 }
@@ -288,6 +373,10 @@ async fn a_handler_answers_in_the_words_of_its_caller() {
             Ok::<_, BoxError>(Answer::from(error).into_response::<Full<Bytes>>(protocol))
         }
     });
-    let response = InheritLayer::new().layer(handler).oneshot(within("100")).await.unwrap();
+    let response = InheritLayer::new()
+        .layer(handler)
+        .oneshot(within("100"))
+        .await
+        .unwrap();
     assert_eq!(response.status(), 504);
 }

@@ -38,7 +38,10 @@ async fn sent(
     let (finds, ignores) = (Arc::clone(&found), Arc::clone(&ignored));
     let layer = layer.on_event(move |event: &Event<'_>| {
         if event.kind == EventKind::HeaderIgnored {
-            ignores.lock().unwrap().push(event.header.unwrap().to_owned());
+            ignores
+                .lock()
+                .unwrap()
+                .push(event.header.unwrap().to_owned());
         }
     });
     assert_eq!(layer.validate(), Ok(()));
@@ -163,11 +166,23 @@ async fn each_value_of_a_deadline_header_means_one_thing() {
 async fn the_smallest_valid_deadline_counts() {
     let layer = InheritLayer::new().maximum(CAP);
     let cases: [(&[(&str, &[u8])], Option<u64>, usize); 6] = [
-        (&[(MS, b"300"), (GRPC, b"200m"), (ENVOY, b"100")], Some(100), 0),
-        (&[(MS, b"100"), (GRPC, b"200m"), (ENVOY, b"300")], Some(100), 0),
+        (
+            &[(MS, b"300"), (GRPC, b"200m"), (ENVOY, b"100")],
+            Some(100),
+            0,
+        ),
+        (
+            &[(MS, b"100"), (GRPC, b"200m"), (ENVOY, b"300")],
+            Some(100),
+            0,
+        ),
         (&[(MS, b"100"), (MS, b"500")], Some(100), 0),
         (&[(MS, b"500"), (MS, b"100"), (MS, b"x")], Some(100), 1),
-        (&[(ENVOY, b"abc"), (GRPC, b"200m"), (MS, b"-1")], Some(200), 2),
+        (
+            &[(ENVOY, b"abc"), (GRPC, b"200m"), (MS, b"-1")],
+            Some(200),
+            2,
+        ),
         (&[(ENVOY, b"0"), (MS, b"70")], Some(70), 0),
     ];
     for (headers, expected, told) in cases {
@@ -176,7 +191,8 @@ async fn the_smallest_valid_deadline_counts() {
         assert_eq!(ignored.len(), told, "{headers:?}");
     }
     // Of those that are listened to.
-    let only = layer.headers(HopHeaders::new().deadline(&[DeadlineHeader::millis("x-left")]));
+    const LEFT: HopHeaders = HopHeaders::new().deadline(&[DeadlineHeader::millis("x-left")]);
+    let only = layer.headers(LEFT);
     let (found, ..) = sent(only, &[(MS, b"100"), ("x-left", b"300")]).await;
     assert_eq!(found.unwrap().remaining, Some(ms(300)));
 }
@@ -203,9 +219,14 @@ async fn a_caller_cannot_raise_the_limits_of_a_server() {
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_back_may_leave_nothing_and_never_no_bound() {
     for (reserve, left) in [(49, Some(1)), (50, None), (60, None)] {
-        let layer = InheritLayer::new().reserve(ms(reserve)).reject_expired(true);
+        let layer = InheritLayer::new()
+            .reserve(ms(reserve))
+            .reject_expired(true);
         let (found, response, _) = sent(layer, &[(MS, b"50")]).await;
-        assert_eq!(found.map(|found| found.remaining), left.map(|n| Some(ms(n))));
+        assert_eq!(
+            found.map(|found| found.remaining),
+            left.map(|n| Some(ms(n)))
+        );
         let status = if left.is_some() { 200 } else { 504 };
         assert_eq!(response.status(), status, "reserve {reserve}");
     }
@@ -230,10 +251,16 @@ async fn an_expired_request_runs_unless_it_is_to_be_refused() {
         let (found, response, _) = sent(layer.clone(), &[(MS, b"0")]).await;
         assert_eq!(found, None);
         assert_eq!(response.status(), 504);
-        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/problem+json"
+        );
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&problem["status"], &problem["type"]), (&504.into(), &"about:blank".into()));
+        assert_eq!(
+            (&problem["status"], &problem["type"]),
+            (&504.into(), &"about:blank".into())
+        );
         // Just before.
         let (found, ..) = sent(layer, &[(MS, b"1")]).await;
         assert_eq!(found.unwrap().remaining, Some(ms(1)));
@@ -244,20 +271,75 @@ async fn an_expired_request_runs_unless_it_is_to_be_refused() {
 async fn how_much_it_matters_and_whether_it_comes_again_is_published() {
     let cases: [(&[(&str, &[u8])], Criticality, bool, usize); 10] = [
         (&[], Criticality::Critical, false, 0),
-        (&[("x-criticality", b"Sheddable")], Criticality::Sheddable, false, 0),
-        (&[("x-criticality", b" sheddableplus")], Criticality::SheddablePlus, false, 0),
-        (&[("x-criticality", b"Critical")], Criticality::Critical, false, 0),
+        (
+            &[("x-criticality", b"Sheddable")],
+            Criticality::Sheddable,
+            false,
+            0,
+        ),
+        (
+            &[("x-criticality", b" sheddableplus")],
+            Criticality::SheddablePlus,
+            false,
+            0,
+        ),
+        (
+            &[("x-criticality", b"Critical")],
+            Criticality::Critical,
+            false,
+            0,
+        ),
         // Nobody gets above `Critical` from outside.
-        (&[("x-criticality", b"CriticalPlus")], Criticality::Critical, false, 0),
-        (&[("x-criticality", b"\xff")], Criticality::Critical, false, 1),
-        (&[("x-criticality", b"CriticalPlus"), ("x-criticality", b"Sheddable")], Criticality::Sheddable, false, 0),
-        (&[("x-nresilience-retrying", b"1")], Criticality::Critical, true, 0),
-        (&[("x-nresilience-retrying", b"true")], Criticality::Critical, false, 1),
-        (&[("x-nresilience-retrying", b"0"), ("x-nresilience-retrying", b"1")], Criticality::Critical, true, 1),
+        (
+            &[("x-criticality", b"CriticalPlus")],
+            Criticality::Critical,
+            false,
+            0,
+        ),
+        (
+            &[("x-criticality", b"\xff")],
+            Criticality::Critical,
+            false,
+            1,
+        ),
+        (
+            &[
+                ("x-criticality", b"CriticalPlus"),
+                ("x-criticality", b"Sheddable"),
+            ],
+            Criticality::Sheddable,
+            false,
+            0,
+        ),
+        (
+            &[("x-nresilience-retrying", b"1")],
+            Criticality::Critical,
+            true,
+            0,
+        ),
+        (
+            &[("x-nresilience-retrying", b"true")],
+            Criticality::Critical,
+            false,
+            1,
+        ),
+        (
+            &[
+                ("x-nresilience-retrying", b"0"),
+                ("x-nresilience-retrying", b"1"),
+            ],
+            Criticality::Critical,
+            true,
+            1,
+        ),
     ];
     for (headers, criticality, inside_retry, told) in cases {
         let (found, _, ignored) = sent(InheritLayer::new(), headers).await;
-        let expected = Found { remaining: None, criticality, inside_retry };
+        let expected = Found {
+            remaining: None,
+            criticality,
+            inside_retry,
+        };
         assert_eq!(found.unwrap(), expected, "{headers:?}");
         assert_eq!(ignored.len(), told, "{headers:?}");
     }
@@ -265,7 +347,9 @@ async fn how_much_it_matters_and_whether_it_comes_again_is_published() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_not_trusted_says_nothing() {
-    let layer = InheritLayer::new().trust_callers(false).default_deadline(secs(2));
+    let layer = InheritLayer::new()
+        .trust_callers(false)
+        .default_deadline(secs(2));
     let headers: [(&str, &[u8]); 5] = [
         (MS, b"999999"),
         (GRPC, b"0S"),
@@ -302,20 +386,25 @@ fn working(
     Arc<AtomicUsize>,
     Arc<AtomicUsize>,
 ) {
-    struct Guard(Arc<AtomicUsize>, bool);
+    struct Guard(Arc<AtomicUsize>);
+    impl Guard {
+        fn done(self) {
+            self.0.fetch_sub(1, Ordering::SeqCst); // its drop adds one
+        }
+    }
     impl Drop for Guard {
         fn drop(&mut self) {
-            self.0.fetch_add(usize::from(!self.1), Ordering::SeqCst);
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
     let (began, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (begins, drops) = (Arc::clone(&began), Arc::clone(&dropped));
     let service = service_fn(move |_: Req| {
         begins.fetch_add(1, Ordering::SeqCst);
-        let mut guard = Guard(Arc::clone(&drops), false);
+        let guard = Guard(Arc::clone(&drops));
         async move {
             sleep(work).await;
-            guard.1 = true;
+            guard.done();
             Ok::<_, BoxError>(Response::new(Full::<Bytes>::default()))
         }
     });
@@ -324,7 +413,9 @@ fn working(
 
 fn within(ms: &'static str) -> Req {
     let mut request = get();
-    request.headers_mut().insert(MS, HeaderValue::from_static(ms));
+    request
+        .headers_mut()
+        .insert(MS, HeaderValue::from_static(ms));
     request
 }
 
@@ -335,7 +426,10 @@ async fn a_handler_that_nobody_waits_for_is_dropped_at_the_deadline() {
     let clock = Clock::start();
     let response = enforced.clone().oneshot(within("100")).await.unwrap();
     assert_eq!((response.status().as_u16(), clock.ms()), (504, 100));
-    assert_eq!((began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!(
+        (began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)),
+        (1, 1)
+    );
     // One that is as quick as that is answered, and one that is not enforced too.
     let response = enforced.oneshot(within("1000")).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -348,18 +442,28 @@ async fn a_handler_that_nobody_waits_for_is_dropped_at_the_deadline() {
 async fn to_a_grpc_caller_the_end_is_a_status() {
     let (service, ..) = working(secs(1));
     let events = Recorder::default();
-    let layer = InheritLayer::new().enforce(true).reserve(ms(10)).on_event(events.clone());
+    let layer = InheritLayer::new()
+        .enforce(true)
+        .reserve(ms(10))
+        .on_event(events.clone());
     let mut request = Request::post("http://example.com/a.B/C");
-    request = request.header("content-type", "application/grpc+proto").header(GRPC, "100m");
+    request = request
+        .header("content-type", "application/grpc+proto")
+        .header(GRPC, "100m");
     let clock = Clock::start();
-    let call = layer.layer(service).oneshot(request.body(Full::default()).unwrap());
+    let call = layer
+        .layer(service)
+        .oneshot(request.body(Full::default()).unwrap());
     let response = call.await.unwrap();
     assert_eq!((response.status().as_u16(), clock.ms()), (200, 90));
     assert_eq!(response.headers()["grpc-status"], "4");
     assert_eq!(response.headers()["content-type"], "application/grpc");
     assert!(http_body::Body::is_end_stream(response.body()));
     let told = &events.all()[0];
-    assert_eq!((told.kind, told.status, told.duration), (EventKind::Answered, Some(504), Some(ms(90))));
+    assert_eq!(
+        (told.kind, told.status, told.duration),
+        (EventKind::Answered, Some(504), Some(ms(90)))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,7 +498,12 @@ async fn an_error_of_readiness_is_the_inner_services_own() {
     let (service, shared) = Scripted::new([]);
     let broken: Readiness = Err(|| Own(7).into());
     shared.readiness.lock().unwrap().push_back(broken);
-    let error = InheritLayer::new().layer(service).oneshot(get()).await.err().unwrap();
+    let error = InheritLayer::new()
+        .layer(service)
+        .oneshot(get())
+        .await
+        .err()
+        .unwrap();
     assert!(error.is::<Own>());
 }
 
@@ -402,24 +511,45 @@ async fn an_error_of_readiness_is_the_inner_services_own() {
 fn what_cannot_mean_what_it_says_is_refused() {
     let fields = |layer: InheritLayer| -> Vec<&'static str> {
         let error = layer.validate().err();
-        error.iter().flat_map(|e| e.problems()).map(tower_deadline::Problem::field).collect()
+        error
+            .iter()
+            .flat_map(|e| e.problems())
+            .map(tower_deadline::Problem::field)
+            .collect()
     };
     let base = InheritLayer::new();
     assert!(fields(base.clone()).is_empty());
     assert_eq!(
-        fields(base.clone().maximum(secs(1)).default_deadline(secs(2)).reserve(secs(1))),
+        fields(
+            base.clone()
+                .maximum(secs(1))
+                .default_deadline(secs(2))
+                .reserve(secs(1))
+        ),
         ["default_deadline", "reserve"]
     );
     assert_eq!(
-        fields(base.clone().trust_callers(false).maximum(secs(1)).reject_malformed(true)),
+        fields(
+            base.clone()
+                .trust_callers(false)
+                .maximum(secs(1))
+                .reject_malformed(true)
+        ),
         ["maximum", "reject_malformed"]
     );
     const ODD: HopHeaders = HopHeaders::new()
-        .deadline(&[DeadlineHeader::millis("a b"), DeadlineHeader::millis("X-Retry")])
+        .deadline(&[
+            DeadlineHeader::millis("a b"),
+            DeadlineHeader::millis("X-Retry"),
+        ])
         .criticality("")
         .retry_marker("x-retry");
     assert_eq!(
         fields(base.headers(ODD)),
-        ["headers.deadline", "headers.deadline", "headers.criticality"]
+        [
+            "headers.deadline",
+            "headers.deadline",
+            "headers.criticality"
+        ]
     );
 }

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use tower::buffer::BufferLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_deadline::{
-    AttemptTimeoutLayer, Backoff, BoxError, CallOverride, CallPolicy, Criticality, DeadlineExceeded,
-    DeadlineHeader, DeadlineLayer, DeadlineOrigin, EventKind, HopHeaders, PropagateLayer,
-    RetryLayer, call,
+    AttemptTimeoutLayer, Backoff, BoxError, CallOverride, CallPolicy, Criticality,
+    DeadlineExceeded, DeadlineHeader, DeadlineLayer, DeadlineOrigin, EventKind, HopHeaders,
+    PropagateLayer, RetryLayer, call,
 };
 
 use crate::support::*;
@@ -32,7 +32,10 @@ fn one(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 fn some<const N: usize>(values: [&str; N]) -> Vec<Option<String>> {
-    values.into_iter().map(|value| Some(value.to_owned())).collect()
+    values
+        .into_iter()
+        .map(|value| Some(value.to_owned()))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,11 +67,20 @@ async fn it_is_the_smaller_of_attempt_timeout_and_what_is_left_in_every_form() {
             .propagate_deadline(true)
             .hop_headers(HopHeaders::any());
         let clock = Clock::start();
-        let error = policy.layer().layer(service).oneshot(get()).await.err().unwrap();
+        let error = policy
+            .layer()
+            .layer(service)
+            .oneshot(get())
+            .await
+            .err()
+            .unwrap();
         assert!(DeadlineExceeded::find(&error).is_some());
         assert_eq!(clock.ms(), 250);
         assert_eq!(values(&shared, MS), some(["100", "100", last]));
-        assert_eq!(values(&shared, "x-envoy-expected-rq-timeout-ms"), some(["100", "100", last]));
+        assert_eq!(
+            values(&shared, "x-envoy-expected-rq-timeout-ms"),
+            some(["100", "100", last])
+        );
         let grpc = some(["100m", "100m", &format!("{last}m")]);
         assert_eq!(values(&shared, "grpc-timeout"), grpc);
         shared.check();
@@ -78,7 +90,9 @@ async fn it_is_the_smaller_of_attempt_timeout_and_what_is_left_in_every_form() {
 #[tokio::test(start_paused = true)]
 async fn without_a_bound_nothing_is_said() {
     let (service, shared) = Scripted::always(|| Reply::status(200));
-    let stack = PropagateLayer::new().headers(HopHeaders::any()).layer(service.clone());
+    let stack = PropagateLayer::new()
+        .headers(HopHeaders::any())
+        .layer(service.clone());
     stack.oneshot(get()).await.unwrap();
     let unbounded = CallPolicy::none().propagate_deadline(true).layer();
     unbounded.layer(service).oneshot(get()).await.unwrap();
@@ -160,10 +174,8 @@ async fn what_was_spent_on_the_way_down_is_not_promised() {
     shared.check();
 }
 
-type BufferedPropagate = tower::buffer::Buffer<
-    Req,
-    <tower_deadline::hop::Propagate<Scripted> as Service<Req>>::Future,
->;
+type BufferedPropagate =
+    tower::buffer::Buffer<Req, <tower_deadline::hop::Propagate<Scripted> as Service<Req>>::Future>;
 
 #[tokio::test(start_paused = true)]
 async fn a_tighter_value_of_the_request_itself_stays() {
@@ -185,11 +197,17 @@ async fn a_tighter_value_of_the_request_itself_stays() {
             .layer(PropagateLayer::new().on_event(events.clone()))
             .service(service);
         let mut request = get();
-        request.headers_mut().insert(MS, HeaderValue::from_static(own));
+        request
+            .headers_mut()
+            .insert(MS, HeaderValue::from_static(own));
         stack.oneshot(request).await.unwrap();
         assert_eq!(values(&shared, MS), some([expected]), "{own:?}");
         let told = events.count(EventKind::HeaderIgnored);
-        assert_eq!(told, usize::from(["soon", "-1", ""].contains(&own)), "{own:?}");
+        assert_eq!(
+            told,
+            usize::from(["soon", "-1", ""].contains(&own)),
+            "{own:?}"
+        );
     }
     // Whichever of its forms it is in.
     let (service, shared) = Scripted::always(|| Reply::status(200));
@@ -198,10 +216,15 @@ async fn a_tighter_value_of_the_request_itself_stays() {
         .layer(PropagateLayer::new().headers(HopHeaders::any()))
         .service(service);
     let mut request = get();
-    request.headers_mut().insert("grpc-timeout", HeaderValue::from_static("70m"));
+    request
+        .headers_mut()
+        .insert("grpc-timeout", HeaderValue::from_static("70m"));
     stack.oneshot(request).await.unwrap();
     assert_eq!(values(&shared, MS), some(["70"]));
-    assert_eq!(values(&shared, "x-envoy-expected-rq-timeout-ms"), some(["70"]));
+    assert_eq!(
+        values(&shared, "x-envoy-expected-rq-timeout-ms"),
+        some(["70"])
+    );
     assert_eq!(values(&shared, "grpc-timeout"), some(["70m"]));
 }
 
@@ -213,21 +236,40 @@ async fn criticality_is_sent_when_asked_for_and_only_falls() {
     let stack = policy.layer().layer(service);
     stack.clone().oneshot(get()).await.unwrap();
     let sheddable = stack.clone().oneshot(get());
-    call::with_criticality(Criticality::Sheddable, sheddable).await.unwrap();
+    call::with_criticality(Criticality::Sheddable, sheddable)
+        .await
+        .unwrap();
     let top = stack.clone().oneshot(get());
-    call::with_criticality(Criticality::CriticalPlus, top).await.unwrap();
+    call::with_criticality(Criticality::CriticalPlus, top)
+        .await
+        .unwrap();
     let mut labelled = get();
-    labelled.headers_mut().insert(name, HeaderValue::from_static("SheddablePlus"));
+    labelled
+        .headers_mut()
+        .insert(name, HeaderValue::from_static("SheddablePlus"));
     stack.clone().oneshot(labelled.clone()).await.unwrap();
     let lower = stack.oneshot(labelled);
-    call::with_criticality(Criticality::Sheddable, lower).await.unwrap();
+    call::with_criticality(Criticality::Sheddable, lower)
+        .await
+        .unwrap();
     assert_eq!(
         values(&shared, name),
-        some(["Critical", "Sheddable", "CriticalPlus", "SheddablePlus", "Sheddable"])
+        some([
+            "Critical",
+            "Sheddable",
+            "CriticalPlus",
+            "SheddablePlus",
+            "Sheddable"
+        ])
     );
     // Not unless asked for.
     let (service, shared) = Scripted::always(|| Reply::status(200));
-    CallPolicy::http().layer().layer(service).oneshot(get()).await.unwrap();
+    CallPolicy::http()
+        .layer()
+        .layer(service)
+        .oneshot(get())
+        .await
+        .unwrap();
     assert_eq!(values(&shared, name), [None]);
 }
 
@@ -242,9 +284,15 @@ async fn requests_that_may_come_again_are_marked_from_the_first_attempt_on() {
     };
     let http = CallPolicy::http();
     assert_eq!(marks(http, get()).await, some(["1", "1", "1"]));
-    assert_eq!(marks(http.propagate_deadline(true), get()).await, some(["1", "1", "1"]));
+    assert_eq!(
+        marks(http.propagate_deadline(true), get()).await,
+        some(["1", "1", "1"])
+    );
     assert_eq!(marks(http, post()).await, [None]);
-    assert_eq!(marks(http.mark_retries(false), get()).await, [None, None, None]);
+    assert_eq!(
+        marks(http.mark_retries(false), get()).await,
+        [None, None, None]
+    );
     let mut once = get();
     once.extensions_mut().insert(CallOverride::new().no_retry());
     assert_eq!(marks(http, once).await, [None]);
@@ -319,13 +367,23 @@ async fn a_measured_ceiling_is_what_is_sent() {
 fn what_cannot_be_sent_is_refused() {
     let fields = |policy: CallPolicy| -> Vec<&'static str> {
         let error = policy.validate().err();
-        error.iter().flat_map(|e| e.problems()).map(tower_deadline::Problem::field).collect()
+        error
+            .iter()
+            .flat_map(|e| e.problems())
+            .map(tower_deadline::Problem::field)
+            .collect()
     };
     let http = CallPolicy::http();
     const NONE: HopHeaders = HopHeaders::new().deadline(&[]);
-    assert_eq!(fields(http.hop_headers(NONE).propagate_deadline(true)), ["headers.deadline"]);
+    assert_eq!(
+        fields(http.hop_headers(NONE).propagate_deadline(true)),
+        ["headers.deadline"]
+    );
     assert!(fields(http.hop_headers(NONE)).is_empty());
-    assert_eq!(fields(CallPolicy::none().hop_headers(NONE)), ["hop_headers"]);
+    assert_eq!(
+        fields(CallPolicy::none().hop_headers(NONE)),
+        ["hop_headers"]
+    );
     const TWICE: HopHeaders = HopHeaders::new().criticality("x-deadline-ms");
     assert_eq!(fields(http.hop_headers(TWICE)), ["headers.deadline"]);
     assert!(PropagateLayer::new().headers(TWICE).validate().is_err());
@@ -341,10 +399,17 @@ async fn no_header_of_the_request_is_lost() {
         .backoff(Backoff::none());
     let mut request = get();
     for value in ["a", "b"] {
-        request.headers_mut().append("x-twice", HeaderValue::from_static(value));
+        request
+            .headers_mut()
+            .append("x-twice", HeaderValue::from_static(value));
     }
     let before = request.headers().clone();
-    policy.layer().layer(service).oneshot(request).await.unwrap();
+    policy
+        .layer()
+        .layer(service)
+        .oneshot(request)
+        .await
+        .unwrap();
     for (_, sent) in shared.received.lock().unwrap().iter() {
         let mut headers = sent.headers().clone();
         for own in [MS, "x-criticality", "x-nresilience-retrying"] {
@@ -357,13 +422,22 @@ async fn no_header_of_the_request_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_without_clones_is_called_as_it_was_readied() {
     let (service, shared) = Scripted::always(|| Reply::after(ms(5), 503));
-    shared.readiness.lock().unwrap().extend((0..3).map(|_| Ok(ms(10))));
-    let policy = CallPolicy::grpc().backoff(Backoff::none()).deadline(secs(1));
+    shared
+        .readiness
+        .lock()
+        .unwrap()
+        .extend((0..3).map(|_| Ok(ms(10))));
+    let policy = CallPolicy::grpc()
+        .backoff(Backoff::none())
+        .deadline(secs(1));
     let stack = policy.layer().layer(service);
     let _: Response<_> = stack.oneshot(get()).await.unwrap();
     shared.check();
     // The first wait for readiness is above the deadline's clock.
-    assert_eq!(values(&shared, "grpc-timeout"), some(["1000m", "985m", "970m"]));
+    assert_eq!(
+        values(&shared, "grpc-timeout"),
+        some(["1000m", "985m", "970m"])
+    );
 }
 
 /// A request and its future can be sent to another thread, and a body need only be that.
@@ -374,6 +448,9 @@ fn its_future_is_send(channel: Scripted) -> impl Send {
 }
 
 #[allow(dead_code)]
-fn errors_are_boxes(layer: &PropagateLayer, inner: Scripted) -> impl Service<Req, Error = BoxError> {
+fn errors_are_boxes(
+    layer: &PropagateLayer,
+    inner: Scripted,
+) -> impl Service<Req, Error = BoxError> {
     layer.layer(inner)
 }
