@@ -137,8 +137,8 @@ enum State<S, F, Request> {
     },
     /// Polling the future of its `call`.
     Calling(#[pin] F),
-    /// The readiness failed.
-    Failed,
+    /// It has ended.
+    Ended,
 }
 
 impl<S: Service<Request>, Request> fmt::Debug for BoundReadinessFuture<S, Request> {
@@ -160,8 +160,12 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling(inner) => return inner.poll(cx),
-                StateProj::Failed => return Poll::Pending,
+                StateProj::Calling(inner) => {
+                    let result = ready!(inner.poll(cx));
+                    state.set(State::Ended);
+                    return Poll::Ready(result);
+                }
+                StateProj::Ended => return Poll::Pending,
                 StateProj::Readying { service, request } => {
                     // Said again in each poll: a buffer above runs `call` outside the scope.
                     queueing();
@@ -187,11 +191,11 @@ where
                             State::Calling(service.call(request))
                         }
                         (Err(error), _) => {
-                            state.set(State::Failed);
+                            state.set(State::Ended);
                             return Poll::Ready(Err(error));
                         }
                         // The request is taken only here, and the state is left at once.
-                        (Ok(()), None) => State::Failed,
+                        (Ok(()), None) => State::Ended,
                     }
                 }
             };

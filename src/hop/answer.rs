@@ -201,6 +201,7 @@ impl Answer {
     }
 
     /// The same as a response, beside those of a service whose bodies are `B`.
+    #[must_use]
     pub fn into_response<B>(self, protocol: Protocol) -> Response<AnswerBody<B>> {
         let (head, body) = self.into_parts(protocol);
         Response::from_parts(head, AnswerBody::ours(body))

@@ -91,7 +91,7 @@ impl DeadlineHeader {
     /// Whatever is not of the header's form: signs, fractions, exponents, other digits than ASCII's, a
     /// list of several values, nothing.
     pub fn parse(&self, value: &[u8]) -> Result<Option<Duration>, Malformed> {
-        self.format.parse(value).ok_or(Malformed)
+        self.format.parse(value)
     }
 
     /// The value that says that `left` is left, rounded down; `None` below a millisecond, which is not
@@ -107,16 +107,17 @@ impl DeadlineHeader {
 
 impl Format {
     /// See [`DeadlineHeader::parse`].
-    pub(super) fn parse(self, value: &[u8]) -> Option<Option<Duration>> {
+    pub(super) fn parse(self, value: &[u8]) -> Result<Option<Duration>, Malformed> {
         let value = trim(value);
-        Some(match self {
-            Self::Millis => Some(Duration::from_millis(number(value)?)),
-            Self::Envoy => match number(value)? {
-                0 => None,
-                ms => Some(Duration::from_millis(ms)),
+        let found = match self {
+            Self::Millis => number(value).map(Duration::from_millis),
+            Self::Envoy => match number(value) {
+                Some(0) => return Ok(None),
+                found => found.map(Duration::from_millis),
             },
-            Self::Grpc => Some(grpc_timeout(value)?),
-        })
+            Self::Grpc => grpc_timeout(value),
+        };
+        found.map(Some).ok_or(Malformed)
     }
 
     /// See [`DeadlineHeader::format`].

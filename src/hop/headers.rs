@@ -202,10 +202,10 @@ impl Names {
             values.map(move |value| (name, format.parse(value.as_bytes())))
         });
         each.filter_map(|(name, parsed)| {
-            if parsed.is_none() {
+            parsed.unwrap_or_else(|_| {
                 ignored(name);
-            }
-            parsed.flatten()
+                None
+            })
         })
         .min()
     }

@@ -65,7 +65,7 @@ pub struct HttpCallLayer<
 }
 
 impl HttpCallLayer {
-    pub(super) fn of(policy: CallPolicy) -> Self {
+    pub(super) fn of(policy: &CallPolicy) -> Self {
         let attempt = match policy.attempt_timeout {
             Some(timeout) => AttemptTimeoutLayer::http(timeout),
             None => AttemptTimeoutLayer::unbounded()

@@ -55,12 +55,12 @@ pub struct CallLayer<C = ErrorClassifier, Y = CloneRequest, K = OneDependency, R
 impl<C: Clone, Y, K: Clone, R> CallLayer<C, Y, K, R> {
     /// The layers of `policy`, whatever is wrong with it.
     pub(super) fn of(
-        policy: CallPolicy,
+        policy: &CallPolicy,
         retry: RetryLayer<C, Y, K, R>,
         attempt: AttemptTimeoutLayer<C, K>,
         key: K,
     ) -> Self {
-        report::once(&policy);
+        report::once(policy);
         let deadline = match policy.deadline {
             Some(deadline) => DeadlineLayer::new(deadline),
             None => DeadlineLayer::unbounded(),
@@ -70,7 +70,7 @@ impl<C: Clone, Y, K: Clone, R> CallLayer<C, Y, K, R> {
             None => RetryBudget::none(),
         };
         Self {
-            policy,
+            policy: *policy,
             deadline: deadline.inherit(policy.inherit),
             readiness: BoundReadinessLayer::when(policy.bound_readiness),
             retry: retry

@@ -375,7 +375,7 @@ impl CallPolicy {
     ///
     /// Budgets and estimates begin anew with each layer that is made; see [`HttpCallLayer`].
     pub fn layer(self) -> HttpCallLayer {
-        HttpCallLayer::of(self)
+        HttpCallLayer::of(&self)
     }
 
     /// The stack of this policy around a gRPC channel: verdicts are those of [`GrpcClassifier`], and
@@ -415,7 +415,7 @@ impl CallPolicy {
             None => AttemptTimeoutLayer::unbounded(),
         };
         let retry = RetryLayer::new().classifier(classifier.clone()).copy(copy);
-        CallLayer::of(self, retry, attempt.classifier(classifier), OneDependency)
+        CallLayer::of(&self, retry, attempt.classifier(classifier), OneDependency)
     }
 
     /// Whether a stack of it has nothing to do.

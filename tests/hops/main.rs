@@ -12,6 +12,9 @@
 #[allow(dead_code)] // what the other suite needs
 mod support;
 
+mod answers;
 mod chains;
 mod inbound;
+mod left;
 mod outbound;
+mod peers;

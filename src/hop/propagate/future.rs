@@ -79,11 +79,12 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Sent { inner, told } => {
-                    let polled = inner.poll(cx);
+                    let result = ready!(inner.poll(cx));
                     let Some(waited) = *told else {
-                        return polled.map_err(Into::into);
+                        this.state.set(State::Done);
+                        return Poll::Ready(result.map_err(Into::into));
                     };
-                    let result = ready!(polled).map_err(Into::into);
+                    let result = result.map_err(Into::into);
                     if !waited.is_said_to_be_over(&result) {
                         this.state.set(State::Done);
                         return Poll::Ready(result);
