@@ -38,6 +38,7 @@
 //! | [`DeadlineBodyLayer`] | the body by the deadline as well (optional) |
 //! | [`RetryLayer`] | another attempt, where it fits, is safe, and is affordable |
 //! | [`AttemptTimeoutLayer`] | one attempt |
+//! | [`PropagateLayer`] | tells the peer how long that is (optional) |
 //! | [`BufferResponsesLayer`] | reads the body inside the attempt (optional) |
 //! | [`ProgressBoundLayer`] | the gaps in the body |
 //!
@@ -64,6 +65,14 @@
 //! [`AttemptStalled`], [`RetryRefused`], each found behind boxes and wrappers with its `find`. The
 //! code inside a call asks [`call`] what it may count on.
 //!
+//! # Deadlines that travel
+//!
+//! A client tells each attempt's peer how long it waits ([`CallPolicy::propagate_deadline`],
+//! [`CallPolicy::grpc`], [`PropagateLayer`]); a server listens, and drops what nobody waits for any longer
+//! ([`InheritLayer`]); the calls that its handlers make have what is left ([`CallPolicy::inherit`]); and what
+//! ends one is told to the caller as a problem document or a gRPC status ([`Answer`],
+//! [`AnswerErrorsLayer`]). See [`hop`].
+//!
 //! # In a spawned task
 //!
 //! Where an inner service is a closure that returns a future whose error is [`BoxError`], and the stack is used inside an
@@ -78,6 +87,8 @@
 //! | `hyper` | on | recognise hyper's and hyper-util's transport errors |
 //! | `http2` | on | recognise HTTP/2 errors |
 //! | `reqwest` | off | recognise reqwest's transport errors |
+//! | `axum` | off | an [`Answer`] is a response of axum's handlers |
+//! | `tonic` | off | an [`Answer`] is a status of tonic's, and tonic's timeout is known for what it is |
 //! | `serde` | off | read a [`CallPolicy`] from a file |
 
 #![cfg_attr(

@@ -207,6 +207,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    #[allow(clippy::large_types_passed_by_value)] // as its users do
     fn refused(policy: CallPolicy) -> Vec<&'static str> {
         let problems = policy.problems().into_problems();
         problems.iter().map(Problem::field).collect()
