@@ -9,6 +9,8 @@
 mod buffering;
 mod connections;
 mod errors;
+mod grpc;
+mod grpc_support;
 mod http2;
 mod reqwest_errors;
 mod resending;
