@@ -4,6 +4,7 @@
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::large_types_passed_by_value, // a policy, as its users do
     clippy::items_after_statements,
     clippy::unwrap_used
 )]

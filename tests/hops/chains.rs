@@ -255,9 +255,9 @@ async fn storm(
         });
         let server = inherit.layer(handler);
         peer = BoxCloneSyncService::new(service_fn(move |request: Req| {
-            let served = call::detach(server.clone().oneshot(request));
+            let answered = call::detach(server.clone().oneshot(request));
             async {
-                Ok(tokio::spawn(served)
+                Ok(tokio::spawn(answered)
                     .await
                     .unwrap()?
                     .map(|_| Full::default()))
@@ -334,11 +334,11 @@ async fn time_only_falls_from_hop_to_hop() {
         BoxCloneSyncService::new(service_fn(|_: Req| async { Ok::<_, Infallible>(ok()) }));
     for _ in 0..4 {
         let client = OUT.layer().layer(peer);
-        let sees = Arc::clone(&seen);
+        let notes = Arc::clone(&seen);
         let handler = service_fn(move |_: Req| {
-            let (client, sees) = (client.clone(), Arc::clone(&sees));
+            let (client, notes) = (client.clone(), Arc::clone(&notes));
             async move {
-                sees.lock().unwrap().push(call::remaining().unwrap());
+                notes.lock().unwrap().push(call::remaining().unwrap());
                 sleep(ms(30)).await;
                 client
                     .oneshot(get())
@@ -348,8 +348,8 @@ async fn time_only_falls_from_hop_to_hop() {
         });
         let server = InheritLayer::new().reserve(ms(5)).layer(handler);
         peer = BoxCloneSyncService::new(service_fn(move |request: Req| {
-            let served = call::detach(server.clone().oneshot(request));
-            async { Ok(served.await.unwrap().map(|_| Full::default())) }
+            let answered = call::detach(server.clone().oneshot(request));
+            async { Ok(answered.await.unwrap().map(|_| Full::default())) }
         }));
     }
     OUT.deadline(secs(1))

@@ -17,6 +17,8 @@ use tower_deadline::{
 
 use crate::support::*;
 
+type Headers<'a> = &'a [(&'a str, &'a [u8])];
+
 type Answered = Response<AnswerBody<Full<Bytes>>>;
 
 /// What a handler finds.
@@ -35,13 +37,10 @@ async fn sent(
 ) -> (Option<Found>, Answered, Vec<String>) {
     let found = Arc::new(Mutex::new(None));
     let ignored = Arc::new(Mutex::new(Vec::new()));
-    let (finds, ignores) = (Arc::clone(&found), Arc::clone(&ignored));
+    let (finds, tells) = (Arc::clone(&found), Arc::clone(&ignored));
     let layer = layer.on_event(move |event: &Event<'_>| {
         if event.kind == EventKind::HeaderIgnored {
-            ignores
-                .lock()
-                .unwrap()
-                .push(event.header.unwrap().to_owned());
+            tells.lock().unwrap().push(event.header.unwrap().to_owned());
         }
     });
     assert_eq!(layer.validate(), Ok(()));
@@ -165,7 +164,7 @@ async fn each_value_of_a_deadline_header_means_one_thing() {
 #[tokio::test(start_paused = true)]
 async fn the_smallest_valid_deadline_counts() {
     let layer = InheritLayer::new().maximum(CAP);
-    let cases: [(&[(&str, &[u8])], Option<u64>, usize); 6] = [
+    let cases: [(Headers<'_>, Option<u64>, usize); 6] = [
         (
             &[(MS, b"300"), (GRPC, b"200m"), (ENVOY, b"100")],
             Some(100),
@@ -269,7 +268,7 @@ async fn an_expired_request_runs_unless_it_is_to_be_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn how_much_it_matters_and_whether_it_comes_again_is_published() {
-    let cases: [(&[(&str, &[u8])], Criticality, bool, usize); 10] = [
+    let cases: [(Headers<'_>, Criticality, bool, usize); 10] = [
         (&[], Criticality::Critical, false, 0),
         (
             &[("x-criticality", b"Sheddable")],
@@ -513,7 +512,7 @@ fn what_cannot_mean_what_it_says_is_refused() {
         let error = layer.validate().err();
         error
             .iter()
-            .flat_map(|e| e.problems())
+            .flat_map(tower_deadline::PolicyError::problems)
             .map(tower_deadline::Problem::field)
             .collect()
     };

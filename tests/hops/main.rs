@@ -3,6 +3,8 @@
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::items_after_statements,
+    clippy::large_types_passed_by_value, // a policy, as its users do
     clippy::panic,
     clippy::unwrap_used,
     missing_docs

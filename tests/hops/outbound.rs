@@ -369,7 +369,7 @@ fn what_cannot_be_sent_is_refused() {
         let error = policy.validate().err();
         error
             .iter()
-            .flat_map(|e| e.problems())
+            .flat_map(tower_deadline::PolicyError::problems)
             .map(tower_deadline::Problem::field)
             .collect()
     };

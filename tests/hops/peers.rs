@@ -150,12 +150,11 @@ async fn what_a_server_asks_to_wait_is_waited_and_no_means_no() {
             .oneshot(post())
             .await
             .unwrap();
-        match expected {
-            Some(at) => assert_eq!(shared.times(), [0, at], "{value:?}"),
-            None => {
-                assert_eq!(shared.calls(), 1, "{value:?}");
-                assert_eq!(response.headers()["grpc-status"], "14");
-            }
+        if let Some(at) = expected {
+            assert_eq!(shared.times(), [0, at], "{value:?}");
+        } else {
+            assert_eq!(shared.calls(), 1, "{value:?}");
+            assert_eq!(response.headers()["grpc-status"], "14");
         }
     }
 }

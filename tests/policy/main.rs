@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::large_types_passed_by_value, // a policy, as its users do
     clippy::panic,
     missing_docs
 )]

@@ -140,7 +140,6 @@ impl<C, Y, K, R, F> RetryLayer<C, Y, K, R, F> {
 }
 
 impl Numbers {
-    #[allow(clippy::large_types_passed_by_value)] // as its users do
     fn set(&self, policy: CallPolicy) -> CallPolicy {
         policy
             .attempts(self.attempts)
