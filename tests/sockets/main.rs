@@ -4,6 +4,7 @@
 //! they hold on a slow machine, the tests assert what came in which order, how often, and no sooner
 //! than when.
 
+#![allow(clippy::large_types_passed_by_value)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffering;
