@@ -4,8 +4,8 @@
 //! they hold on a slow machine, the tests assert what came in which order, how often, and no sooner
 //! than when.
 
-#![allow(clippy::large_types_passed_by_value)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::large_types_passed_by_value)] // a policy, as its users do
 
 mod buffering;
 mod connections;
