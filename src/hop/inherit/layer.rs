@@ -32,13 +32,13 @@ use crate::policy::{PolicyError, Problems, Value};
 /// [`CallPolicy`](crate::CallPolicy) with [`inherit(true)`](crate::CallPolicy::inherit), and shows in
 /// [`call::remaining`](crate::call::remaining), [`call::criticality`](crate::call::criticality) and
 /// [`call::inside_retry`](crate::call::inside_retry). It is in the request's extensions too, as
-/// [`Inherited`](super::Inherited), for handlers that spawn.
+/// [`Inherited`](crate::Inherited), for handlers that spawn.
 ///
 /// Values that cannot be understood count as not there, and are told of (`HeaderIgnored`): never as a
 /// deadline that has passed, and never as none. `CriticalPlus` from the wire counts as `Critical`.
 ///
 /// The answers are problem documents ([RFC 9457]) for HTTP, and for a gRPC caller a status: 4
-/// `DEADLINE_EXCEEDED` (3 `INVALID_ARGUMENT` for what is malformed). See [`Answer`](super::Answer).
+/// `DEADLINE_EXCEEDED` (3 `INVALID_ARGUMENT` for what is malformed). See [`Answer`](crate::Answer).
 ///
 /// The deadline ends with the response head; a body that streams on after it is not cut.
 ///
@@ -105,7 +105,7 @@ impl InheritLayer {
     }
 
     /// The names of the headers, and which of them carry a deadline: all three of
-    /// [`DeadlineHeader`](super::DeadlineHeader) by default.
+    /// [`DeadlineHeader`](crate::DeadlineHeader) by default.
     pub const fn headers(mut self, headers: HopHeaders) -> Self {
         self.headers = headers;
         self
