@@ -270,7 +270,7 @@ async fn errors_that_are_answered_reach_a_client_of_tonics_as_statuses_too() {
 async fn an_attempt_that_the_peer_ends_is_one_that_timed_out() {
     let (address, handlers, _server) = hanging(None).await;
     let recorder = Recorder::default();
-    let policy = AT_ONCE.attempt_timeout(ms(100));
+    let policy = AT_ONCE.attempt_timeout(ms(250));
     let layer = policy.grpc_layer().on_event(recorder.listener());
     let stack = ServiceBuilder::new().layer(layer).service(client_http2());
     let error = ended(stack.oneshot(by_hand(address, &[]))).await.err();
