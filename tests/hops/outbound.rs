@@ -229,6 +229,32 @@ async fn a_tighter_value_of_the_request_itself_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_says_itself_that_it_is_over_says_so_in_every_form() {
+    for (own, expected) in [
+        (&[(MS, "0")][..], ["0", "1m", "1"]),
+        (&[(MS, "0"), ("grpc-timeout", "5S")], ["0", "1m", "1"]),
+        (&[(MS, "0"), (MS, "700")], ["1", "1m", "1"]),
+        (&[(MS, "x"), ("grpc-timeout", "3u")], ["1", "3u", "1"]),
+    ] {
+        let (service, shared) = Scripted::always(|| Reply::status(200));
+        let stack = ServiceBuilder::new()
+            .layer(DeadlineLayer::new(secs(3)))
+            .layer(PropagateLayer::new().headers(HopHeaders::any()))
+            .service(service);
+        let mut request = get();
+        for (name, value) in own {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(*name, value);
+        }
+        stack.oneshot(request).await.unwrap();
+        let names = [MS, "grpc-timeout", "x-envoy-expected-rq-timeout-ms"];
+        for (name, expected) in names.into_iter().zip(expected) {
+            assert_eq!(values(&shared, name), some([expected]), "{own:?} {name}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn criticality_is_sent_when_asked_for_and_only_falls() {
     let name = "x-criticality";
     let policy = CallPolicy::http().propagate_criticality(true);

@@ -88,21 +88,23 @@ impl Outgoing {
         }
     }
 
-    /// Says that `left` is left, or the less that the request says already; unless that is nothing that
+    /// Says that `left` is left, or the less that the request says already; unless `left` is nothing that
     /// could be said.
     fn write_deadline(&self, headers: &mut HeaderMap, left: Duration) -> bool {
+        if left < MILLISECOND {
+            return false;
+        }
         let own = self
             .names
             .time_left(headers, &mut |name| self.ignored(name));
-        let own_is_over = own.is_some_and(|own| own < MILLISECOND);
         let left = own.map_or(left, |own| own.min(left));
         for (name, format) in &self.names.deadline {
-            match format.format(left) {
-                Some(value) => headers.insert(name, value),
-                // What the request says itself stays, although it says that the time is over.
-                None if own_is_over => continue,
-                None => return false,
-            };
+            if left < MILLISECOND && says_over(headers, name, *format) {
+                continue; // it says so itself, and more exactly than it could be written
+            }
+            if let Some(value) = format.format(left.max(MILLISECOND)) {
+                headers.insert(name, value);
+            }
         }
         true
     }
@@ -113,6 +115,14 @@ impl Outgoing {
             ..Event::new(EventKind::HeaderIgnored)
         });
     }
+}
+
+/// Whether all that this header says is that the time is over.
+fn says_over(headers: &HeaderMap, name: &HeaderName, format: Format) -> bool {
+    let mut values = headers.get_all(name).iter();
+    let said = values.next().map(|value| format.parse(value.as_bytes()));
+    let over = matches!(said, Some(Ok(Some(left))) if left < MILLISECOND);
+    over && values.next().is_none()
 }
 
 const MILLISECOND: Duration = Duration::from_millis(1);
