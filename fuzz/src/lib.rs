@@ -30,8 +30,8 @@ pub use self::retry_after::retry_after;
 ///
 /// A file that cannot be read.
 pub fn replay(target: fn(&[u8])) -> std::io::Result<()> {
-    for path in std::env::args_os().skip(1) {
-        println!("{}", path.display());
+    for path in std::env::args().skip(1) {
+        println!("{path}");
         target(&std::fs::read(path)?);
     }
     Ok(())
@@ -65,7 +65,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    const MUTATIONS: usize = 5000;
+    const MUTATIONS: usize = 3000;
 
     /// What a mutation is likely to get somewhere with.
     const TOKENS: [&[u8]; 16] = [
