@@ -176,7 +176,7 @@ async fn the_deadline_arrives_at_the_handler() {
 
     // From a client with a policy: its own deadline, which nobody wrote out.
     let policy = CallPolicy::grpc().deadline(LONG).no_attempt_timeout();
-    let left = by_status(policy, address).unary().await.unwrap();
+    let left = by_status(&policy, address).unary().await.unwrap();
     let left: u128 = std::str::from_utf8(&left).unwrap().parse().unwrap();
     assert!(left > 0 && left <= LONG.as_millis() - 5, "{left}");
 }
@@ -207,7 +207,7 @@ where
 
 /// Its errors are statuses, with their causes.
 fn by_status(
-    policy: CallPolicy,
+    policy: &CallPolicy,
     address: SocketAddr,
 ) -> Stack<
     impl tower::Service<
@@ -231,7 +231,7 @@ async fn a_client_of_tonics_hears_that_the_deadline_passed_and_why() {
     let policy = CallPolicy::grpc().deadline(ms(150));
     for streams in [false, true] {
         let begun = Instant::now();
-        let stack = by_status(policy, address);
+        let stack = by_status(&policy, address);
         let status = if streams {
             stack.streaming().await.err()
         } else {
@@ -331,7 +331,7 @@ async fn the_error_of_a_call_that_a_handler_made_reaches_its_caller_as_a_status(
 
 /// The answer to a call by hand through a policy's stack, and the events of it.
 async fn called(
-    policy: CallPolicy,
+    policy: &CallPolicy,
     address: SocketAddr,
     overrides: Option<CallOverride>,
 ) -> (Told, Recorder) {
@@ -362,7 +362,7 @@ async fn a_post_that_was_unavailable_is_sent_again() {
         _ => Ok("there"),
     })
     .await;
-    let (told, recorder) = called(AT_ONCE, address, None).await;
+    let (told, recorder) = called(&AT_ONCE, address, None).await;
     assert_eq!(told.code(), Code::Ok);
     assert_eq!(told.body, framed("there"));
     assert_eq!(calls.count(), 3);
@@ -375,7 +375,7 @@ async fn a_post_that_was_unavailable_is_sent_again() {
 async fn a_method_that_is_not_to_be_called_twice_opts_out() {
     let (address, calls, _server) = scripted(|_| Err(Status::unavailable("not yet"))).await;
     let once = CallOverride::new().no_retry();
-    let (told, recorder) = called(AT_ONCE, address, Some(once)).await;
+    let (told, recorder) = called(&AT_ONCE, address, Some(once)).await;
     assert_eq!(told.code(), Code::Unavailable);
     assert_eq!(calls.count(), 1);
     assert_eq!(recorder.terminal().stop, Some(StopReason::NotRepeatable));
@@ -388,7 +388,7 @@ async fn what_is_exhausted_is_throttled_and_what_is_wrong_is_not_sent_again() {
         _ => Err(Status::invalid_argument("wrong")),
     })
     .await;
-    let (told, recorder) = called(AT_ONCE, address, None).await;
+    let (told, recorder) = called(&AT_ONCE, address, None).await;
     assert_eq!(told.code(), Code::InvalidArgument);
     assert_eq!(calls.count(), 2);
     let attempts = recorder.of(EventKind::Attempt);
@@ -404,7 +404,7 @@ async fn a_server_is_given_the_time_that_it_asks_for() {
     })
     .await;
     let begun = Instant::now();
-    let (told, recorder) = called(AT_ONCE, address, None).await;
+    let (told, recorder) = called(&AT_ONCE, address, None).await;
     assert_eq!(told.code(), Code::Ok);
     assert!(Instant::now() - begun >= ms(20));
     assert_eq!(calls.count(), 2);
@@ -415,7 +415,7 @@ async fn a_server_is_given_the_time_that_it_asks_for() {
 #[tokio::test]
 async fn a_server_that_says_not_again_is_not_asked_again() {
     let (address, calls, _server) = scripted(|_| Err(pushing_back("-1"))).await;
-    let (told, recorder) = called(AT_ONCE, address, None).await;
+    let (told, recorder) = called(&AT_ONCE, address, None).await;
     assert_eq!(told.code(), Code::Unavailable);
     assert_eq!(told.fields["grpc-retry-pushback-ms"], "-1");
     assert_eq!(calls.count(), 1);
@@ -443,7 +443,7 @@ async fn a_status_in_the_trailers_is_seen_where_responses_are_buffered() {
     let calls = Counter::default();
     let handler = streaming(unavailable_at_the_end(&calls));
     let (address, _server) = serve(Identity::new(), handler).await;
-    let (told, recorder) = called(AT_ONCE.buffer_responses(1 << 16), address, None).await;
+    let (told, recorder) = called(&AT_ONCE.buffer_responses(1 << 16), address, None).await;
     assert_eq!(told.code(), Code::Ok);
     assert_eq!(told.body, framed("message 2"));
     assert_eq!(calls.count(), 2);
@@ -457,7 +457,7 @@ async fn a_status_in_the_trailers_is_the_callers_where_they_are_not() {
     let calls = Counter::default();
     let handler = streaming(unavailable_at_the_end(&calls));
     let (address, _server) = serve(Identity::new(), handler).await;
-    let (told, recorder) = called(AT_ONCE, address, None).await;
+    let (told, recorder) = called(&AT_ONCE, address, None).await;
     assert_eq!(told.code(), Code::Unavailable);
     assert_eq!(told.body, framed("message 1"));
     assert_eq!(calls.count(), 1);
@@ -478,7 +478,7 @@ async fn a_stream_that_moves_goes_on_after_the_deadline() {
         .deadline(ms(500))
         .attempt_timeout(ms(499));
     let begun = Instant::now();
-    let mut messages = by_status(policy, address).streaming().await.unwrap();
+    let mut messages = by_status(&policy, address).streaming().await.unwrap();
     let mut read = 0;
     while let Some(message) = ended(messages.message()).await.unwrap() {
         assert_eq!(message, read.to_string());
@@ -493,7 +493,7 @@ async fn a_stream_that_stalls_is_ended_and_says_so() {
     let two = || every(ms(1), 2).chain(stream::pending());
     let (address, _server) = serve(Identity::new(), streaming(two)).await;
     let policy = CallPolicy::grpc().deadline(LONG).attempt_timeout(ms(400));
-    let mut messages = by_status(policy, address).streaming().await.unwrap();
+    let mut messages = by_status(&policy, address).streaming().await.unwrap();
     for _ in 0..2 {
         assert!(ended(messages.message()).await.unwrap().is_some());
     }
