@@ -395,7 +395,9 @@ impl CallPolicy {
     /// # let _ = layer;
     /// ```
     ///
-    /// Around tonic's channel, see [`Answer::tonic_status`](crate::Answer::tonic_status) for the errors.
+    /// Around tonic's channel, see [`Answer::tonic_status`](crate::Answer::tonic_status) for the errors. The
+    /// requests of tonic's own clients have a body that is not `Clone`: with
+    /// [`NeverCopy`](crate::NeverCopy) they are bounded and not repeated.
     pub fn grpc_layer(self) -> HttpCallLayer<GrpcClassifier, CloneRequest, Authority, AnyRequest> {
         self.layer()
             .classifier(GrpcClassifier)
