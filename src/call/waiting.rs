@@ -52,6 +52,14 @@ pub(crate) fn waited_for() -> Option<Waited> {
 }
 
 impl Waited {
+    /// Whether a layer above, in this very poll, holds a clock that ends it by then.
+    pub(crate) fn is_watched_above(self) -> bool {
+        with_current(|scope| {
+            let deadline = scope.deadline.filter(|_| scope.enforced);
+            earlier(scope.waited_until, deadline).is_some_and(|at| at <= self.until)
+        })
+    }
+
     /// The error of a call that was not sent, or not waited for any longer, at `now`, where no layer
     /// above has ended it.
     pub(crate) fn exceeded(self, now: Instant) -> DeadlineExceeded {

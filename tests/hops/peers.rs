@@ -1,6 +1,9 @@
 //! A gRPC peer that keeps the time it was told.
 
+use std::pin::pin;
+
 use http::Response;
+use tokio::time::advance;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_deadline::{
     AttemptTimedOut, Backoff, BoxError, CallOverride, CallPolicy, DeadlineExceeded, DeadlineLayer,
@@ -49,6 +52,46 @@ async fn a_peer_that_ends_the_time_it_was_told_is_our_own_timeout() {
                 .all(|attempt| attempt.verdict == Verdict::Transient)
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_comes_late_takes_nothing_from_the_clocks_above() {
+    // Before the peer has said so, and after.
+    for at in [105, 97] {
+        let (peer, shared) = Scripted::new([expired(96, "4"), Reply::status(200)]);
+        let policy = PEER.deadline(secs(10));
+        let mut call = pin!(policy.grpc_layer().layer(peer).oneshot(post()));
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+        advance(ms(at)).await;
+        if at == 97 {
+            assert!(futures_util::poll!(call.as_mut()).is_pending());
+            advance(ms(20)).await;
+        }
+        let response = call.await.unwrap();
+        assert_eq!((response.status().as_u16(), shared.calls()), (200, 2));
+    }
+    // Without a deadline it is the attempt that timed out.
+    let (peer, _) = Scripted::new([expired(96, "4")]);
+    let stack = ServiceBuilder::new()
+        .layer(tower_deadline::AttemptTimeoutLayer::http(ms(100)))
+        .layer(PropagateLayer::grpc())
+        .service(peer);
+    let mut call = pin!(stack.oneshot(post()));
+    assert!(futures_util::poll!(call.as_mut()).is_pending());
+    advance(ms(105)).await;
+    let error = call.await.err().unwrap();
+    assert!(AttemptTimedOut::find(&error).is_some(), "{error:?}");
+    // And the log of one that the deadline ended has every attempt.
+    let (peer, _) = Scripted::new([expired(1, "14"), expired(60, "4")]);
+    let policy = CallPolicy::grpc().deadline(ms(63)).no_attempt_timeout();
+    let layer = policy.backoff(Backoff::none()).grpc_layer();
+    let mut call = pin!(layer.layer(peer).oneshot(post()));
+    for wait in [1, 70] {
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+        advance(ms(wait)).await;
+    }
+    let error = call.await.err().unwrap();
+    assert_eq!(DeadlineExceeded::find(&error).unwrap().log().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

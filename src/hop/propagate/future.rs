@@ -112,6 +112,10 @@ where
                     }
                 }
                 StateProj::Over { waited, timer } => {
+                    if waited.is_watched_above() {
+                        // It looks at its clock when this poll comes back, however late that is.
+                        return Poll::Pending;
+                    }
                     if !waited.offered {
                         if let Some(until) = waited.until.checked_add(GRACE) {
                             ready!(timer.poll_until(until, cx));
