@@ -28,6 +28,24 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// What is offered to the code that asks.
+    pub(crate) fn in_force() -> Self {
+        with_current(|scope| Self {
+            until: scope.offered,
+            criticality: Some(scope.criticality),
+            inside_retry: scope.inside_retry,
+        })
+    }
+
+    /// The same inside `around`: as if it were put in place there.
+    pub(crate) fn inside(self, around: Self) -> Self {
+        Self {
+            until: earlier(self.until, around.until),
+            criticality: self.criticality.or(around.criticality),
+            inside_retry: self.inside_retry || around.inside_retry,
+        }
+    }
+
     /// Puts it in place for the calls that begin while the guard lives. Of two deadlines the earlier
     /// holds, and who is inside a retry stays there.
     #[inline]

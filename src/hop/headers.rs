@@ -210,8 +210,7 @@ impl Names {
         .min()
     }
 
-    /// The lowest of the labels. `CriticalPlus` counts as `Critical`: a level that everyone can claim
-    /// means nothing (rule 40).
+    /// The lowest of the labels.
     pub(super) fn criticality(
         &self,
         headers: &HeaderMap,
@@ -225,7 +224,7 @@ impl Names {
             }
             label
         });
-        labels.min().map(|label| label.min(Criticality::Critical))
+        labels.min()
     }
 
     /// Whether the request is marked as one that may be sent again.

@@ -493,6 +493,45 @@ async fn the_wait_in_a_queue_behind_it_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_inside_another_believes_no_more_than_that_one() {
+    const INNER: HopHeaders = HopHeaders::grpc().criticality("x-b").retry_marker("x-c");
+    let seen = Arc::new(Mutex::new(None));
+    let sees = Arc::clone(&seen);
+    let handler = service_fn(move |request: Req| {
+        let carried = *request.extensions().get::<Inherited>().unwrap();
+        let published = (call::remaining(), call::criticality(), call::inside_retry());
+        let extension = (
+            carried.remaining(),
+            carried.criticality(),
+            carried.inside_retry(),
+        );
+        *sees.lock().unwrap() = Some((published, extension));
+        async {
+            sleep(secs(1)).await;
+            Ok::<_, BoxError>(Response::new(Full::<Bytes>::default()))
+        }
+    });
+    let server = ServiceBuilder::new()
+        .layer(InheritLayer::new().maximum(ms(100)))
+        .layer(InheritLayer::new().headers(INNER).enforce(true))
+        .service(handler);
+    let mut request = within("10000");
+    for (name, value) in [
+        (GRPC, "5S"),
+        ("x-criticality", "Sheddable"),
+        ("x-nresilience-retrying", "1"),
+    ] {
+        let value = HeaderValue::from_static(value);
+        request.headers_mut().insert(name, value);
+    }
+    let clock = Clock::start();
+    let response = server.oneshot(request).await.unwrap();
+    assert_eq!((response.status().as_u16(), clock.ms()), (504, 100));
+    let expected = (Some(ms(100)), Criticality::Sheddable, true);
+    assert_eq!(*seen.lock().unwrap(), Some((expected, expected)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_of_readiness_is_the_inner_services_own() {
     let (service, shared) = Scripted::new([]);
     let broken: Readiness = Err(|| Own(7).into());
@@ -518,6 +557,11 @@ fn what_cannot_mean_what_it_says_is_refused() {
     };
     let base = InheritLayer::new();
     assert!(fields(base.clone()).is_empty());
+    let nothing = base.clone().maximum(Duration::ZERO);
+    assert_eq!(
+        fields(nothing.default_deadline(Duration::ZERO)),
+        ["maximum", "default_deadline"]
+    );
     assert_eq!(
         fields(
             base.clone()

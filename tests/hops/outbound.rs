@@ -278,6 +278,15 @@ async fn criticality_is_sent_when_asked_for_and_only_falls() {
     call::with_criticality(Criticality::Sheddable, lower)
         .await
         .unwrap();
+    let mut top = get();
+    top.headers_mut()
+        .insert(name, HeaderValue::from_static("CriticalPlus"));
+    let (peer, told) = Scripted::always(|| Reply::status(200));
+    let call = policy.layer().layer(peer).oneshot(top);
+    call::with_criticality(Criticality::CriticalPlus, call)
+        .await
+        .unwrap();
+    assert_eq!(values(&told, name), some(["CriticalPlus"]));
     assert_eq!(
         values(&shared, name),
         some([

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
 use super::layer::Terms;
-use crate::call::Offer;
+use crate::call::{Criticality, Offer};
 use crate::hop::Protocol;
 use crate::hop::headers::{Ignored, Names};
 
@@ -39,9 +39,11 @@ pub(super) fn read(
         Protocol::Grpc | Protocol::GrpcWeb => GRPC_RESERVE,
     });
     let left = bounded(said, terms.maximum, reserve).or(terms.default);
+    // A level that everyone can claim means nothing (rule 40).
+    let label = names.criticality(headers, ignored);
     Offer {
         until: until(now, left),
-        criticality: names.criticality(headers, ignored),
+        criticality: label.map(|label| label.min(Criticality::Critical)),
         inside_retry: names.retrying(headers, ignored),
     }
 }

@@ -34,6 +34,8 @@ use crate::policy::{PolicyError, Problems, Value};
 /// [`call::inside_retry`](crate::call::inside_retry). It is in the request's extensions too, as
 /// [`Inherited`](crate::Inherited), for handlers that spawn.
 ///
+/// Inside another such layer, or inside what was offered in another way, the earlier deadline holds.
+///
 /// Values that cannot be understood count as not there, and are told of (`HeaderIgnored`): never as a
 /// deadline that has passed, and never as none. `CriticalPlus` from the wire counts as `Critical`.
 ///
@@ -151,6 +153,10 @@ impl InheritLayer {
 
     /// Whether the handler is dropped when the time is over, and its caller answered with 504. Bounded is
     /// the time from the arrival to the response head; a request that has expired before is not run.
+    ///
+    /// A layer beneath that ends the handler with an error in that same instant, a
+    /// [`DeadlineLayer`](crate::DeadlineLayer) that inherits say, is heard first: put an
+    /// [`AnswerErrorsLayer`](crate::AnswerErrorsLayer) between the two.
     pub const fn enforce(mut self, enforce: bool) -> Self {
         self.terms.enforce = enforce;
         self
@@ -175,13 +181,26 @@ impl InheritLayer {
     ///
     /// # Errors
     ///
-    /// Every problem at once: a header's name that is none or is there twice; a default above the
+    /// Every problem at once: a header's name that is none or is there twice; a bound of zero; a default above the
     /// maximum; a maximum of which the reserve leaves nothing; callers that are not believed, and a setting
     /// that is about what they say.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let mut problems = Problems::new();
         self.headers.problems(&mut problems);
         let terms = &self.terms;
+        for (field, bound) in [
+            ("maximum", terms.maximum),
+            ("default_deadline", terms.default),
+        ] {
+            if let Some(bound) = bound {
+                problems.refuse_if(
+                    bound.is_zero(),
+                    field,
+                    Value::Duration(bound),
+                    "it would be over before the request is worked on",
+                );
+            }
+        }
         if let (Some(default), Some(maximum)) = (terms.default, terms.maximum) {
             problems.refuse_if(
                 default > maximum,

@@ -11,6 +11,7 @@ use super::future::{InheritFuture, State};
 use super::incoming::{in_silence, read, strip};
 use super::inherited::Inherited;
 use super::layer::Terms;
+use crate::call::Offer;
 use crate::event::{Event, EventKind, Listeners};
 use crate::hop::headers::Names;
 use crate::hop::{Answer, AnswerBody, Protocol};
@@ -64,6 +65,10 @@ where
                 });
             })
         };
+        // Another layer like this one may have listened already, here or above a queue.
+        let earlier = request.extensions().get::<Inherited>();
+        let around = earlier.map_or_else(Offer::in_force, |it| it.offer.inside(Offer::in_force()));
+        let offer = offer.inside(around);
         let protocol = Protocol::of(request.headers());
         strip(terms, names, request.headers_mut());
         request.extensions_mut().insert(Inherited { offer });

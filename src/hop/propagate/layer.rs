@@ -28,6 +28,8 @@ use crate::policy::{PolicyError, Problems, Value};
 /// - Where neither a deadline nor an attempt timeout is in force, what was offered is passed on (by
 ///   [`InheritLayer`](crate::InheritLayer) or [`call::with_deadline`](crate::call::with_deadline)); and
 ///   where nothing was, no deadline is written.
+/// - In a task that was spawned between the attempt timeout and this layer, with
+///   [`call::carry`](crate::call::carry), the deadline is what is known, and the attempt timeout is not.
 /// - With less than a millisecond left the attempt is not sent; whoever bounds it ends it.
 /// - A tighter deadline, or a lower criticality, that the request already names stays.
 /// - A gRPC peer that reports that the time was over which it had been told, in the last 5 ms of it, is
