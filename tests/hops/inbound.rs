@@ -496,7 +496,7 @@ async fn the_wait_in_a_queue_behind_it_counts() {
 async fn one_inside_another_believes_no_more_than_that_one() {
     const INNER: HopHeaders = HopHeaders::grpc().criticality("x-b").retry_marker("x-c");
     let seen = Arc::new(Mutex::new(None));
-    let sees = Arc::clone(&seen);
+    let notes = Arc::clone(&seen);
     let handler = service_fn(move |request: Req| {
         let carried = *request.extensions().get::<Inherited>().unwrap();
         let published = (call::remaining(), call::criticality(), call::inside_retry());
@@ -505,7 +505,7 @@ async fn one_inside_another_believes_no_more_than_that_one() {
             carried.criticality(),
             carried.inside_retry(),
         );
-        *sees.lock().unwrap() = Some((published, extension));
+        *notes.lock().unwrap() = Some((published, extension));
         async {
             sleep(secs(1)).await;
             Ok::<_, BoxError>(Response::new(Full::<Bytes>::default()))
