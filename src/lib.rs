@@ -108,6 +108,7 @@ pub mod progress;
 pub mod retry;
 
 mod body_of;
+mod digits;
 mod error;
 mod key;
 mod keyed;

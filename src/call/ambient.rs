@@ -28,16 +28,17 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// What is offered to the code that asks.
+    /// What is offered to the code that asks. `Critical` is what work is that has no label, so it is none.
     pub(crate) fn in_force() -> Self {
         with_current(|scope| Self {
             until: scope.offered,
-            criticality: Some(scope.criticality),
+            criticality: Some(scope.criticality).filter(|it| *it != Criticality::default()),
             inside_retry: scope.inside_retry,
         })
     }
 
-    /// The same inside `around`: as if it were put in place there.
+    /// The same inside `around`: of two deadlines the earlier holds, of two labels the inner one, and who
+    /// is inside a retry stays there.
     pub(crate) fn inside(self, around: Self) -> Self {
         Self {
             until: earlier(self.until, around.until),
@@ -46,17 +47,15 @@ impl Offer {
         }
     }
 
-    /// Puts it in place for the calls that begin while the guard lives. Of two deadlines the earlier
-    /// holds, and who is inside a retry stays there.
+    /// Puts it in place, inside what is there, for the calls that begin while the guard lives.
     #[inline]
     pub(crate) fn publish(&self) -> Refined<Offered> {
-        let offered = with_current(|scope| {
-            (
-                earlier(scope.offered, self.until),
-                self.criticality.unwrap_or(scope.criticality),
-                scope.inside_retry || self.inside_retry,
-            )
-        });
+        let all = self.inside(Self::in_force());
+        let offered = (
+            all.until,
+            all.criticality.unwrap_or_default(),
+            all.inside_retry,
+        );
         refine(offered, |scope, (until, criticality, inside_retry)| {
             std::mem::swap(&mut scope.offered, until);
             std::mem::swap(&mut scope.criticality, criticality);

@@ -7,6 +7,7 @@ use http::{HeaderMap, Response, StatusCode};
 use super::error::verdict_of_error;
 use super::verdict::{AttemptResult, Classify, Verdict};
 use crate::buffer::BufferedTrailers;
+use crate::digits::whole_number;
 
 /// Classifies gRPC responses, whatever their body, and the errors of gRPC clients.
 ///
@@ -14,7 +15,7 @@ use crate::buffer::BufferedTrailers;
 /// | --- | --- |
 /// | 14 `UNAVAILABLE` | `Transient`; `Throttled` when it says when to come back |
 /// | 8 `RESOURCE_EXHAUSTED` | `Throttled` |
-/// | 1 `CANCELLED`, 2 `UNKNOWN`, 4 `DEADLINE_EXCEEDED`, 13 `INTERNAL`, 15 `DATA_LOSS`, no status where there should be one | `Permanent` |
+/// | 1 `CANCELLED`, 2 `UNKNOWN`, 4 `DEADLINE_EXCEEDED`, 13 `INTERNAL`, 15 `DATA_LOSS`, no status when the trailers have been read | `Permanent` |
 /// | any other status: the request is at fault, or its answer is that | `Ok` |
 /// | HTTP 429, 502, 503, 504 without a gRPC status: somebody in between answered | `Transient` |
 /// | any other HTTP status but 200, without a gRPC status | `Permanent` |
@@ -119,16 +120,12 @@ fn pushback<B>(response: &Response<B>) -> Option<Duration> {
     of(response.headers()).max(trailers.and_then(|trailers| of(trailers)))
 }
 
-/// Whole milliseconds; whatever else there is says "not again".
+/// Whole milliseconds; whatever else there is says "not again", and so does what cannot be held.
 fn read_pushback(value: &[u8]) -> Duration {
-    let digits = value.trim_ascii();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return NOT_AGAIN;
+    match whole_number(value.trim_ascii()) {
+        None | Some(u64::MAX) => NOT_AGAIN,
+        Some(ms) => Duration::from_millis(ms),
     }
-    let ms = digits.iter().try_fold(0_u64, |sum, digit| {
-        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    });
-    ms.map_or(NOT_AGAIN, Duration::from_millis)
 }
 
 #[cfg(test)]

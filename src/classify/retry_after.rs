@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
 
+use crate::digits::whole_number;
+
 /// The wait that a response asks for: the longest of its valid `Retry-After` headers.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers
@@ -46,7 +48,7 @@ fn parse(value: &[u8], now: impl FnOnce() -> WallClock) -> Option<Duration> {
             Some(fraction) if fraction.is_empty() || !all_digits(fraction) => return None,
             Some(fraction) => fraction.iter().any(|&b| b != b'0'),
         };
-        return match seconds(whole)? {
+        return match whole_number(whole)? {
             u64::MAX => Some(Duration::MAX),
             whole => Some(Duration::from_secs(whole.saturating_add(u64::from(more)))),
         };
@@ -57,14 +59,6 @@ fn parse(value: &[u8], now: impl FnOnce() -> WallClock) -> Option<Duration> {
 
 fn all_digits(value: &[u8]) -> bool {
     value.iter().all(u8::is_ascii_digit)
-}
-
-fn seconds(digits: &[u8]) -> Option<u64> {
-    all_digits(digits).then(|| {
-        digits.iter().fold(0_u64, |sum, b| {
-            sum.saturating_mul(10).saturating_add(u64::from(b - b'0'))
-        })
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::digits::whole_number;
+
 /// A header that carries a deadline, and how the time in it is written.
 ///
 /// | header | its value |
@@ -110,8 +112,8 @@ impl Format {
     pub(super) fn parse(self, value: &[u8]) -> Result<Option<Duration>, Malformed> {
         let value = trim(value);
         let found = match self {
-            Self::Millis => number(value).map(Duration::from_millis),
-            Self::Envoy => match number(value) {
+            Self::Millis => whole_number(value).map(Duration::from_millis),
+            Self::Envoy => match whole_number(value) {
                 Some(0) => return Ok(None),
                 found => found.map(Duration::from_millis),
             },
@@ -144,17 +146,6 @@ pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// ASCII digits and nothing else. What is too large to hold is the largest there is.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(digits.iter().fold(0_u64, |sum, digit| {
-        sum.saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'))
-    }))
-}
-
 /// The most digits that `grpc-timeout` may have, and the first number that has more.
 const GRPC_DIGITS: usize = 8;
 const GRPC_LIMIT: u64 = 10_u64.pow(8);
@@ -165,7 +156,7 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
     if digits.len() > GRPC_DIGITS {
         return None;
     }
-    let count = number(digits).filter(|count| *count > 0)?;
+    let count = whole_number(digits).filter(|count| *count > 0)?;
     Some(match unit {
         b'H' => Duration::from_secs(count * 3600),
         b'M' => Duration::from_secs(count * 60),

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::deadline_header::{DeadlineHeader, Format, trim};
 use crate::call::Criticality;
+use crate::event::{Event, EventKind, Listeners};
 use crate::policy::{Problems, Value};
 
 /// The names of the headers of a hop.
@@ -193,6 +194,14 @@ pub(super) struct Names {
 
 /// Is told of each header whose value was not understood.
 pub(super) type Ignored<'a> = &'a mut dyn FnMut(&HeaderName);
+
+/// Tells `listeners` of such a header.
+pub(super) fn tell_ignored(name: &HeaderName, listeners: &Listeners) {
+    listeners.raise(|| Event {
+        header: Some(name.as_str()),
+        ..Event::new(EventKind::HeaderIgnored)
+    });
+}
 
 impl Names {
     /// The smallest of the deadlines.

@@ -9,12 +9,12 @@ use super::layer::CallLayer;
 use super::value::CallPolicy;
 use crate::attempt_timeout::{AttemptTimeoutLayer, Measured};
 use crate::buffer::BufferResponsesLayer;
-use crate::classify::HttpClassifier;
+use crate::classify::{GrpcClassifier, HttpClassifier};
 use crate::event::Listener;
 use crate::hop::PropagateLayer;
 use crate::key::Authority;
 use crate::progress::{AnyBytes, Progress, ProgressBoundLayer};
-use crate::retry::{ByMethod, CloneRequest, RetryBudget, RetryLayer};
+use crate::retry::{AnyRequest, ByMethod, CloneRequest, RetryBudget, RetryLayer};
 
 /// The layers of a [`CallPolicy`] in their order, around any HTTP service.
 ///
@@ -64,8 +64,43 @@ pub struct HttpCallLayer<
     progress: ProgressBoundLayer<P>,
 }
 
+impl CallPolicy {
+    /// The stack of this policy, around any HTTP service.
+    ///
+    /// Budgets and estimates begin anew with each layer that is made; see [`HttpCallLayer`].
+    pub fn layer(self) -> HttpCallLayer {
+        HttpCallLayer::of(&self)
+    }
+
+    /// The stack of this policy around a gRPC channel: verdicts are those of [`GrpcClassifier`], and
+    /// every method may be called again, unless a [`CallOverride`](crate::CallOverride) says otherwise for a
+    /// request. Beside that it is [`layer`](Self::layer).
+    ///
+    /// A method that is not safe to call twice opts out:
+    ///
+    /// ```
+    /// use tower_deadline::{CallOverride, CallPolicy};
+    ///
+    /// const PEER: CallPolicy = CallPolicy::grpc().checked();
+    ///
+    /// let layer = PEER.grpc_layer();
+    /// let mut request = http::Request::new(());
+    /// request.extensions_mut().insert(CallOverride::new().no_retry());
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// Around tonic's channel, see [`Answer::tonic_status`](crate::Answer::tonic_status) for the errors. The
+    /// requests of tonic's own clients have a body that is not `Clone`: with
+    /// [`NeverCopy`](crate::NeverCopy) they are bounded and not repeated.
+    pub fn grpc_layer(self) -> HttpCallLayer<GrpcClassifier, CloneRequest, Authority, AnyRequest> {
+        self.layer()
+            .classifier(GrpcClassifier)
+            .repeatable(AnyRequest)
+    }
+}
+
 impl HttpCallLayer {
-    pub(super) fn of(policy: &CallPolicy) -> Self {
+    fn of(policy: &CallPolicy) -> Self {
         let attempt = match policy.attempt_timeout {
             Some(timeout) => AttemptTimeoutLayer::http(timeout),
             None => AttemptTimeoutLayer::unbounded()

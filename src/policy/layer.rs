@@ -52,6 +52,24 @@ pub struct CallLayer<C = ErrorClassifier, Y = CloneRequest, K = OneDependency, R
     pub(super) idle: bool,
 }
 
+impl CallPolicy {
+    /// The stack of this policy around a service that is not HTTP: which results are failures is for
+    /// `classifier` to say, and how a request is copied for a retry for `copy`.
+    ///
+    /// What is about bodies and methods has no effect here; where it was written out that is reported
+    /// through `tracing`, once. For overrides there is
+    /// [`call::with_override`](crate::call::with_override).
+    pub fn layer_for<C: Clone, Y>(self, classifier: C, copy: Y) -> CallLayer<C, Y> {
+        report::http_only_once(&self);
+        let attempt = match self.attempt_timeout {
+            Some(timeout) => AttemptTimeoutLayer::new(timeout),
+            None => AttemptTimeoutLayer::unbounded(),
+        };
+        let retry = RetryLayer::new().classifier(classifier.clone()).copy(copy);
+        CallLayer::of(&self, retry, attempt.classifier(classifier), OneDependency)
+    }
+}
+
 impl<C: Clone, Y, K: Clone, R> CallLayer<C, Y, K, R> {
     /// The layers of `policy`, whatever is wrong with it.
     pub(super) fn of(

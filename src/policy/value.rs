@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-use super::http_layer::HttpCallLayer;
-use super::layer::CallLayer;
-use super::report;
-use crate::attempt_timeout::{AttemptCeiling, AttemptTimeoutLayer};
-use crate::classify::GrpcClassifier;
+use crate::attempt_timeout::AttemptCeiling;
 use crate::hop::{HopHeaders, Sent};
-use crate::key::{Authority, OneDependency};
-use crate::retry::{AnyRequest, Backoff, CloneRequest, RetryLayer};
+use crate::retry::Backoff;
 
 /// Everything that bounds a call, as one value that is checked when it compiles, that builds the whole
 /// stack of layers in their one right order, and that can say how long a call takes at most.
@@ -369,55 +364,6 @@ impl CallPolicy {
     /// Whether the gaps are bounded as soon as there is an attempt timeout, by an override say.
     pub(super) const fn bounds_progress(&self) -> bool {
         self.bound_progress
-    }
-
-    /// The stack of this policy, around any HTTP service.
-    ///
-    /// Budgets and estimates begin anew with each layer that is made; see [`HttpCallLayer`].
-    pub fn layer(self) -> HttpCallLayer {
-        HttpCallLayer::of(&self)
-    }
-
-    /// The stack of this policy around a gRPC channel: verdicts are those of [`GrpcClassifier`], and
-    /// every method may be called again, unless a [`CallOverride`](crate::CallOverride) says otherwise for a
-    /// request. Beside that it is [`layer`](Self::layer).
-    ///
-    /// A method that is not safe to call twice opts out:
-    ///
-    /// ```
-    /// use tower_deadline::{CallOverride, CallPolicy};
-    ///
-    /// const PEER: CallPolicy = CallPolicy::grpc().checked();
-    ///
-    /// let layer = PEER.grpc_layer();
-    /// let mut request = http::Request::new(());
-    /// request.extensions_mut().insert(CallOverride::new().no_retry());
-    /// # let _ = layer;
-    /// ```
-    ///
-    /// Around tonic's channel, see [`Answer::tonic_status`](crate::Answer::tonic_status) for the errors. The
-    /// requests of tonic's own clients have a body that is not `Clone`: with
-    /// [`NeverCopy`](crate::NeverCopy) they are bounded and not repeated.
-    pub fn grpc_layer(self) -> HttpCallLayer<GrpcClassifier, CloneRequest, Authority, AnyRequest> {
-        self.layer()
-            .classifier(GrpcClassifier)
-            .repeatable(AnyRequest)
-    }
-
-    /// The stack of this policy around a service that is not HTTP: which results are failures is for
-    /// `classifier` to say, and how a request is copied for a retry for `copy`.
-    ///
-    /// What is about bodies and methods has no effect here; where it was written out that is reported
-    /// through `tracing`, once. For overrides there is
-    /// [`call::with_override`](crate::call::with_override).
-    pub fn layer_for<C: Clone, Y>(self, classifier: C, copy: Y) -> CallLayer<C, Y> {
-        report::http_only_once(&self);
-        let attempt = match self.attempt_timeout {
-            Some(timeout) => AttemptTimeoutLayer::new(timeout),
-            None => AttemptTimeoutLayer::unbounded(),
-        };
-        let retry = RetryLayer::new().classifier(classifier.clone()).copy(copy);
-        CallLayer::of(&self, retry, attempt.classifier(classifier), OneDependency)
     }
 
     /// Whether a stack of it has nothing to do.

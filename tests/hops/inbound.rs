@@ -532,6 +532,21 @@ async fn one_inside_another_believes_no_more_than_that_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_no_label_has_that_of_whoever_asks_beneath_a_buffer_too() {
+    let handler = service_fn(|_: Req| async {
+        assert_eq!(call::criticality(), Criticality::Sheddable);
+        Ok::<_, BoxError>(Response::new(Full::<Bytes>::default()))
+    });
+    let server = ServiceBuilder::new()
+        .buffer(4)
+        .layer(InheritLayer::new())
+        .service(handler);
+    let asked = server.oneshot(get());
+    let response = call::with_criticality(Criticality::Sheddable, asked).await;
+    assert_eq!(response.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_of_readiness_is_the_inner_services_own() {
     let (service, shared) = Scripted::new([]);
     let broken: Readiness = Err(|| Own(7).into());

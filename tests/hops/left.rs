@@ -128,6 +128,12 @@ async fn what_is_dropped_is_dropped_under_what_was_inherited() {
         request.headers_mut().insert("x-criticality", label);
         request
     };
+    // Without a server.
+    let saying = Saying(Arc::clone(&said));
+    drop(call::with_criticality(Criticality::Sheddable, async move {
+        let _saying = saying;
+    }));
+    assert_eq!(said.lock().unwrap().pop(), Some(Criticality::Sheddable));
     // Cut by the clock, and left by the caller.
     assert_eq!(
         server.clone().oneshot(request()).await.unwrap().status(),

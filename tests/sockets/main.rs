@@ -12,6 +12,7 @@ mod connections;
 mod errors;
 mod grpc;
 mod grpc_support;
+mod hops;
 mod http2;
 mod reqwest_errors;
 mod resending;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::layer::Terms;
@@ -70,9 +70,6 @@ pub(super) fn strip(terms: &Terms, names: &Names, headers: &mut HeaderMap) {
         names.remove_from(headers);
     }
 }
-
-/// Nobody needs to be told.
-pub(super) fn in_silence(_: &HeaderName) {}
 
 #[cfg(test)]
 mod tests {

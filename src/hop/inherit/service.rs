@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::future::{InheritFuture, State};
-use super::incoming::{in_silence, read, strip};
+use super::incoming::{read, strip};
 use super::inherited::Inherited;
 use super::layer::Terms;
 use crate::call::Offer;
-use crate::event::{Event, EventKind, Listeners};
-use crate::hop::headers::Names;
+use crate::event::Listeners;
+use crate::hop::headers::{Names, tell_ignored};
 use crate::hop::{Answer, AnswerBody, Protocol};
 use crate::timer::Timer;
 
@@ -54,21 +54,15 @@ where
             listeners,
         } = &*self.shared;
         let mut malformed = false;
-        let offer = if listeners.is_empty() && !terms.reject_malformed {
-            read(terms, names, request.headers(), arrived, &mut in_silence)
-        } else {
-            read(terms, names, request.headers(), arrived, &mut |name| {
-                malformed = true;
-                listeners.raise(|| Event {
-                    header: Some(name.as_str()),
-                    ..Event::new(EventKind::HeaderIgnored)
-                });
-            })
-        };
-        // Another layer like this one may have listened already, here or above a queue.
-        let earlier = request.extensions().get::<Inherited>();
-        let around = earlier.map_or_else(Offer::in_force, |it| it.offer.inside(Offer::in_force()));
-        let offer = offer.inside(around);
+        let mut offer = read(terms, names, request.headers(), arrived, &mut |name| {
+            malformed = true;
+            tell_ignored(name, listeners);
+        });
+        // Another layer like this one may have listened already, above a queue too.
+        if let Some(before) = request.extensions().get::<Inherited>() {
+            offer = offer.inside(before.offer);
+        }
+        let offer = offer.inside(Offer::in_force());
         let protocol = Protocol::of(request.headers());
         strip(terms, names, request.headers_mut());
         request.extensions_mut().insert(Inherited { offer });

@@ -29,12 +29,7 @@ const GRACE: Duration = Duration::from_millis(2);
 /// The future of [`Propagate`](super::Propagate).
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct PropagateFuture<S: Service<Request<B>>, B> {
-    #[pin]
-    pub(super) state: State<S, S::Future, B>,
-    /// Until it has been written.
-    pub(super) outgoing: Option<Arc<Outgoing>>,
-}
+pub struct PropagateFuture<S: Service<Request<B>>, B>(#[pin] pub(super) State<S, S::Future, B>);
 
 #[pin_project(project = StateProj)]
 pub(super) enum State<S, F, B> {
@@ -43,6 +38,7 @@ pub(super) enum State<S, F, B> {
         /// Ready.
         service: S,
         request: Option<Request<B>>,
+        outgoing: Arc<Outgoing>,
     },
     /// Polling the future of the inner `call`.
     Sent {
@@ -61,7 +57,7 @@ pub(super) enum State<S, F, B> {
 impl<S: Service<Request<B>>, B> fmt::Debug for PropagateFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PropagateFuture")
-            .field("sent", &matches!(self.state, State::Sent { .. }))
+            .field("sent", &matches!(self.0, State::Sent { .. }))
             .finish_non_exhaustive()
     }
 }
@@ -75,18 +71,18 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut state = self.project().0;
         loop {
-            let next = match this.state.as_mut().project() {
+            let next = match state.as_mut().project() {
                 StateProj::Sent { inner, told } => {
                     let result = ready!(inner.poll(cx));
                     let Some(waited) = *told else {
-                        this.state.set(State::Done);
+                        state.set(State::Done);
                         return Poll::Ready(result.map_err(Into::into));
                     };
                     let result = result.map_err(Into::into);
                     if !waited.is_said_to_be_over(&result) {
-                        this.state.set(State::Done);
+                        state.set(State::Done);
                         return Poll::Ready(result);
                     }
                     State::Over {
@@ -94,16 +90,18 @@ where
                         timer: Timer::default(),
                     }
                 }
-                StateProj::Unsent { service, request } => {
-                    let (Some(outgoing), Some(mut request)) =
-                        (this.outgoing.take(), request.take())
-                    else {
-                        return Poll::Pending; // never: both are there until now
+                StateProj::Unsent {
+                    service,
+                    request,
+                    outgoing,
+                } => {
+                    let Some(mut request) = request.take() else {
+                        return Poll::Pending; // never: it is taken only here, and the state is left at once
                     };
                     match outgoing.write(request.headers_mut()) {
                         Written::Told(waited) => State::Sent {
                             inner: service.call(request),
-                            told: waited.filter(|_| outgoing.is_grpc()),
+                            told: waited.filter(|_| outgoing.grpc),
                         },
                         Written::TooLate(waited) => State::Over {
                             waited,
@@ -122,13 +120,13 @@ where
                         }
                     }
                     let error = waited.exceeded(Instant::now());
-                    this.state.set(State::Done);
+                    state.set(State::Done);
                     return Poll::Ready(Err(error.into()));
                 }
                 StateProj::Done => return Poll::Pending,
             };
             // The service goes here, and what it still holds; or the peer's answer.
-            this.state.set(next);
+            state.set(next);
         }
     }
 }

@@ -7,19 +7,18 @@ use tokio::time::Instant;
 
 use super::layer::Sent;
 use crate::call::{Waited, criticality, inside_retry, waited_for};
-use crate::event::{Event, EventKind, Listeners};
+use crate::event::Listeners;
 use crate::hop::deadline_header::Format;
-use crate::hop::headers::{MARKED, Names};
+use crate::hop::headers::{MARKED, Names, tell_ignored};
 
 /// What a service writes, and under which names.
 #[derive(Debug)]
 pub(super) struct Outgoing {
+    sent: Sent,
     names: Names,
-    /// The deadline is written.
-    pub(super) deadline: bool,
-    criticality: bool,
-    retry_marker: bool,
     listeners: Listeners,
+    /// The peer speaks gRPC, by the header that it is told the deadline in.
+    pub(super) grpc: bool,
 }
 
 /// What came of writing the headers of an attempt.
@@ -33,41 +32,48 @@ pub(super) enum Written {
 
 impl Outgoing {
     pub(super) fn of(sent: Sent, listeners: Listeners) -> Self {
+        let names = sent.headers.resolve();
+        let mut formats = names.deadline.iter().map(|(_, format)| *format);
         Self {
-            names: sent.headers.resolve(),
-            deadline: sent.deadline,
-            criticality: sent.criticality,
-            retry_marker: sent.retry_marker,
+            grpc: sent.deadline && formats.any(|format| format == Format::Grpc),
+            sent,
+            names,
             listeners,
         }
     }
 
-    /// Whether nothing is ever written.
-    pub(super) fn is_nothing(&self) -> bool {
-        !(self.deadline || self.criticality || self.retry_marker)
-    }
-
-    /// Whether all that is written is known in `call` already, where the layers of a stack call each other.
-    pub(super) fn is_known_in_call(&self) -> bool {
-        !self.deadline && !self.criticality
-    }
-
-    /// Whether the peer speaks gRPC, by the header that it is told the deadline in.
-    pub(super) fn is_grpc(&self) -> bool {
-        let mut named = self.names.deadline.iter();
-        self.deadline && named.any(|(_, format)| *format == Format::Grpc)
+    /// Whether there is nothing to wait for until the headers are written, when the layers of a stack call
+    /// each other and `in_stack` is true: whether a request may come again is known then.
+    #[inline]
+    pub(super) fn is_known_in_call(&self, in_stack: impl FnOnce() -> bool) -> bool {
+        let Sent {
+            deadline,
+            criticality,
+            retry_marker,
+            ..
+        } = self.sent;
+        !deadline && !criticality && (!retry_marker || in_stack())
     }
 
     /// Writes the headers of an attempt that is sent now.
     pub(super) fn write(&self, headers: &mut HeaderMap) -> Written {
-        let waited = if self.deadline { waited_for() } else { None };
+        let waited = if self.sent.deadline {
+            waited_for()
+        } else {
+            None
+        };
         if let Some(waited) = waited {
             let left = waited.until.saturating_duration_since(Instant::now());
             if !self.write_deadline(headers, left) {
                 return Written::TooLate(waited);
             }
         }
-        if let Some(name) = self.names.criticality.as_ref().filter(|_| self.criticality) {
+        if let Some(name) = self
+            .names
+            .criticality
+            .as_ref()
+            .filter(|_| self.sent.criticality)
+        {
             let own = self
                 .names
                 .criticality(headers, &mut |name| self.ignored(name));
@@ -82,7 +88,7 @@ impl Outgoing {
     #[inline]
     pub(super) fn write_marker(&self, headers: &mut HeaderMap) {
         if let Some(name) = &self.names.retry_marker {
-            if self.retry_marker && inside_retry() {
+            if self.sent.retry_marker && inside_retry() {
                 headers.insert(name, HeaderValue::from_static(MARKED));
             }
         }
@@ -110,10 +116,7 @@ impl Outgoing {
     }
 
     fn ignored(&self, name: &HeaderName) {
-        self.listeners.raise(|| Event {
-            header: Some(name.as_str()),
-            ..Event::new(EventKind::HeaderIgnored)
-        });
+        tell_ignored(name, &self.listeners);
     }
 }
 

@@ -36,27 +36,20 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // The retry layer above has just said whether the request may be sent again, and nothing else is
         // to be said: so there is nothing to wait for.
-        let outgoing = &self.outgoing;
-        if outgoing.is_nothing()
-            || outgoing.is_known_in_call() && with_current(|scope| scope.in_stack())
-        {
+        let in_stack = || with_current(|scope| scope.in_stack());
+        if self.outgoing.is_known_in_call(in_stack) {
             self.outgoing.write_marker(request.headers_mut());
-            return PropagateFuture {
-                state: State::Sent {
-                    inner: self.inner.call(request),
-                    told: None,
-                },
-                outgoing: None,
-            };
+            return PropagateFuture(State::Sent {
+                inner: self.inner.call(request),
+                told: None,
+            });
         }
         // This instance was readied, and is the one that will be called; a clone stays in its place.
         let clone = self.inner.clone();
-        PropagateFuture {
-            state: State::Unsent {
-                service: mem::replace(&mut self.inner, clone),
-                request: Some(request),
-            },
-            outgoing: Some(Arc::clone(&self.outgoing)),
-        }
+        PropagateFuture(State::Unsent {
+            service: mem::replace(&mut self.inner, clone),
+            request: Some(request),
+            outgoing: Arc::clone(&self.outgoing),
+        })
     }
 }
